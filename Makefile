@@ -1,0 +1,36 @@
+# make run and make test are all a fresh machine needs; both set themselves up.
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: run test check bench setup lock clean
+
+run: setup ## serve on http://127.0.0.1:8080 from ./slipstream-data
+	$(BIN)/slipstream serve $(ARGS)
+
+test: setup ## everything, slow tests too, in parallel
+	$(BIN)/pytest $(ARGS)
+
+check: setup ## lint and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: setup ## the table of docs/benchmarks.md, measured here and now
+	$(BIN)/python -m bench $(ARGS)
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml requirements.lock
+	python3 -c 'import sys; sys.exit("Slipstream needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	test -x $(BIN)/python || python3 -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+lock: ## after changing dependencies in pyproject.toml
+	uv pip compile --universal --generate-hashes --no-header --no-annotate --no-emit-index-url --group dev --python-version 3.11 pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,51 @@
+"""The delivery rules: topics, partitions, groups, leases, retries, dead letters, idempotency, backpressure.
+
+A state machine and nothing else. It imports no socket, no file, no thread and no clock: whoever runs it (`engine`, the
+simulator in the tests) hands in the time with each command and the logs at construction, and carries out the effects.
+"""
+
+from slipstream.broker.broker import Broker, Placement
+from slipstream.broker.config import BrokerConfig
+from slipstream.broker.effects import Delivery, Effects, Publication
+from slipstream.broker.envelope import (
+    DeadLetter,
+    Envelope,
+    Meta,
+    RetryPolicy,
+    Routing,
+    RoutingDecision,
+    decode_meta,
+)
+from slipstream.broker.errors import BrokerError, FailedPrecondition, InvalidArgument, Overloaded, Unavailable
+from slipstream.broker.group import Consumer, Group, Lease, Progress
+from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, PartitionLog, Topic, TopicConfig
+
+__all__ = [
+    "DEAD_LETTER_PREFIX",
+    "Broker",
+    "BrokerConfig",
+    "BrokerError",
+    "Consumer",
+    "DeadLetter",
+    "Delivery",
+    "Effects",
+    "Envelope",
+    "FailedPrecondition",
+    "Group",
+    "InvalidArgument",
+    "Lease",
+    "Meta",
+    "Overloaded",
+    "Partition",
+    "PartitionLog",
+    "Placement",
+    "Progress",
+    "Publication",
+    "RetryPolicy",
+    "Routing",
+    "RoutingDecision",
+    "Topic",
+    "TopicConfig",
+    "Unavailable",
+    "decode_meta",
+]

@@ -1,0 +1,130 @@
+"""Changes of state, as they stand in the journal.
+
+The broker's state is the fold of these over an empty broker: a live command decides, emits a change and applies it; a
+restart applies the same changes again. Numbers are part of the file format: never reuse one, only add fields at the
+end, with a default.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TypeAlias
+
+import msgspec
+
+from slipstream.broker.topic import TopicConfig
+from slipstream.record import Record
+
+
+class TopicCreated(msgspec.Struct, array_like=True, tag=1, frozen=True):
+    topic_id: int
+    name: str
+    config: TopicConfig
+    created_ms: int
+
+
+class Published(msgspec.Struct, array_like=True, tag=2, frozen=True, gc=False):
+    topic_id: int
+    partition: int
+    record: Record
+
+
+class GroupCreated(msgspec.Struct, array_like=True, tag=3, frozen=True):
+    group_id: int
+    topic_id: int
+    name: str
+
+
+class Delivered(msgspec.Struct, array_like=True, tag=4, frozen=True, gc=False):
+    """One delivery attempt. Not waited for: it only keeps owner, attempts and lease across a restart."""
+
+    group_id: int
+    partition: int
+    offset: int
+    index: int
+    size: int
+    attempts: int
+    owner: str
+    lease_until_ms: int
+
+
+class Outcome(enum.IntEnum):
+    """How a message was finished for a group."""
+
+    ACKED = 0
+    MAX_ATTEMPTS = 1
+    DEADLINE_EXCEEDED = 2
+
+
+class Finished(msgspec.Struct, array_like=True, tag=5, frozen=True, gc=False):
+    group_id: int
+    partition: int
+    offset: int
+    outcome: Outcome = Outcome.ACKED
+    size: int = 0
+    index: int = -1
+    """Only where the message was never delivered, so that no lease knows them."""
+
+
+class Failed(msgspec.Struct, array_like=True, tag=6, frozen=True, gc=False):
+    """An attempt failed; the message waits until `due_ms`. `released` tells a nack from a lease that ran out."""
+
+    group_id: int
+    partition: int
+    offset: int
+    last_error: str
+    due_ms: int
+    released: bool
+
+
+class Extended(msgspec.Struct, array_like=True, tag=7, frozen=True, gc=False):
+    group_id: int
+    partition: int
+    offset: int
+    lease_until_ms: int
+
+
+class Trimmed(msgspec.Struct, array_like=True, tag=8, frozen=True):
+    """Retention removed every record of the partition below `first_index`."""
+
+    topic_id: int
+    partition: int
+    first_index: int
+    first_bytes: int
+
+
+class OnceBegan(msgspec.Struct, array_like=True, tag=9, frozen=True):
+    """A worker began a guarded effect (consumer idempotency, ruling 8)."""
+
+    group_id: int
+    tenant: str
+    key: str
+    owner: str
+    lease_until_ms: int
+
+
+class OnceSettled(msgspec.Struct, array_like=True, tag=10, frozen=True):
+    group_id: int
+    tenant: str
+    key: str
+    committed: bool
+    error: str
+    at_ms: int
+
+
+Change: TypeAlias = (
+    TopicCreated
+    | Published
+    | GroupCreated
+    | Delivered
+    | Finished
+    | Failed
+    | Extended
+    | Trimmed
+    | OnceBegan
+    | OnceSettled
+)
+
+encode_change = msgspec.msgpack.Encoder().encode
+decode_changes = msgspec.msgpack.Decoder(list[Change]).decode
+"""Decodes one journal frame."""

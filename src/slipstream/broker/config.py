@@ -1,0 +1,28 @@
+"""Everything about the delivery rules that can be set, with the defaults for real work."""
+
+from __future__ import annotations
+
+import msgspec
+
+from slipstream.broker.topic import TopicConfig
+
+
+class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of a broker. What can differ per topic is in `topic`, the configuration new topics start with."""
+
+    topic: TopicConfig = TopicConfig()
+    lease_ms: int = 2_000
+    lease_ms_max: int = 12 * 3600 * 1000
+    idempotency_ttl_ms: int = 10 * 60 * 1000
+    idempotency_keys_max: int = 1_000_000
+    overload_retry_after_ms: int = 1_000
+    group_absent_ms: int = 3600 * 1000
+    """A group that nobody has used for this long no longer holds back producers; its progress is kept."""
+    backpressure_without_groups: bool = False
+    """Count messages as waiting even while no group exists that waits for them, as DriftQ does."""
+    partitions_max: int = 1_024
+    topics_max: int = 10_000
+    groups_max: int = 10_000
+    last_error_chars_max: int = 4_096
+    deadlines_max: int = 100_000
+    """How many waiting messages have their deadline watched; past that it is only looked at on delivery."""

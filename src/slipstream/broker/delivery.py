@@ -1,0 +1,273 @@
+"""Who gets which message when: dispatch, time-outs, retries and the way to the dead letters."""
+
+from __future__ import annotations
+
+import logging
+from heapq import heappop, heappush
+
+from msgspec.structs import replace
+
+from slipstream.broker.changes import (
+    Delivered,
+    Failed,
+    Finished,
+    Outcome,
+    Published,
+    TopicCreated,
+    encode_change,
+)
+from slipstream.broker.effects import Delivery, Effects, Publication
+from slipstream.broker.envelope import DeadLetter, Envelope, Meta, RetryPolicy, decode_meta, encode_meta
+from slipstream.broker.group import Consumer, Lease, LeaseState, Progress
+from slipstream.broker.idempotency import Operation
+from slipstream.broker.state import State
+from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, Topic
+from slipstream.record import LogUnreadable, Record
+
+log = logging.getLogger(__name__)
+
+ACK_TIMEOUT = "ack_timeout"
+
+
+class Dispatcher:
+    """Moves messages from the log to consumers and keeps the timers that bring the unfinished ones back."""
+
+    def __init__(self, state: State, effects: Effects) -> None:
+        self.state = state
+        self.effects = effects
+        self.delivered_total = 0
+        self.redelivered_total = 0
+        self._timers: list[tuple[int, int, Progress]] = []
+        self._timer_count = 0
+
+    def next_due_ms(self) -> int | None:
+        """When `tick` has something to do next."""
+        due = [heap[0][0] for heap in (self._timers, self.state.deadlines) if heap]
+        return min(due) if due else None
+
+    def dispatch_topic(self, topic: Topic, now_ms: int) -> None:
+        for group in topic.groups.values():
+            for progress in group.progress:
+                self.dispatch(progress, now_ms)
+
+    def dispatch(self, progress: Progress, now_ms: int) -> None:
+        """Hands out what is due, as long as somebody can take it and the group's limit allows.
+
+        The limit counts what was delivered and not finished, waiting retries included: while a dependency is down, a
+        group holds on to the messages that failed instead of burning through the rest of the log.
+        """
+        group = progress.group
+        if not group.consumers or progress.unreadable:
+            return
+        partition = progress.partition
+        limit = group.topic.config.max_in_flight
+        while True:
+            again = progress.next_ready()
+            if again is None and (
+                progress.position >= partition.committed or (limit and len(progress.leases) >= limit)
+            ):
+                return
+            consumer = group.next_consumer()
+            if consumer is None:
+                return
+            index = again.index if again is not None else progress.position
+            try:
+                record = partition.log.read(index)
+            except LogUnreadable as error:
+                self._stall(progress, error)
+                return
+            if again is None and record.offset in progress.finished_ahead:
+                progress.step_over(record.offset)
+            else:
+                self._deliver(progress, consumer, record, index, again, now_ms)
+
+    def _stall(self, progress: Progress, error: LogUnreadable) -> None:
+        """The log cannot be read on: nothing may be skipped, so this group waits here until a restart after repair."""
+        progress.unreadable = str(error)
+        log.error(
+            "group %s stands still in %s/%d: %s",
+            progress.group.name,
+            progress.partition.topic.name,
+            progress.partition.number,
+            error,
+        )
+
+    def _deliver(
+        self, progress: Progress, consumer: Consumer, record: Record, index: int, before: Lease | None, now_ms: int
+    ) -> None:
+        meta = decode_meta(record.meta)
+        if _deadline_passed(meta, now_ms):
+            self.dead_letter(progress, record, index, before, Outcome.DEADLINE_EXCEEDED, now_ms)
+            return
+        attempts, last_error = (before.attempts + 1, before.last_error) if before is not None else (1, "")
+        until_ms = now_ms + consumer.lease_ms
+        change = Delivered(
+            progress.group.id,
+            progress.partition.number,
+            record.offset,
+            index,
+            record.size,
+            attempts,
+            consumer.owner,
+            until_ms,
+        )
+        self.state.delivered(change)
+        effects = self.effects
+        effects.changes.append(encode_change(change))
+        effects.deliveries.append(Delivery(consumer, progress.partition.number, record, meta, attempts, last_error))
+        if consumer.credit is not None:
+            consumer.credit -= 1
+        self.delivered_total += 1
+        if before is not None:
+            self.redelivered_total += 1
+        if progress.timer_ms is None or until_ms < progress.timer_ms:
+            self.set_timer(progress, until_ms)
+
+    def fail(self, progress: Progress, lease: Lease, error: str, now_ms: int, *, released: bool) -> None:
+        """One attempt failed: the next is scheduled, or the message has had its chances."""
+        partition = progress.partition
+        try:
+            record = partition.log.read(lease.index)
+        except LogUnreadable as unreadable:
+            self._stall(progress, unreadable)
+            return
+        meta = decode_meta(record.meta)
+        policy = self._policy(partition.topic, meta)
+        lease.last_error = self._join_errors(lease.last_error, error)
+        if _deadline_passed(meta, now_ms):
+            self.dead_letter(progress, record, lease.index, lease, Outcome.DEADLINE_EXCEEDED, now_ms)
+            return
+        if 0 < policy.max_attempts <= lease.attempts:
+            self.dead_letter(progress, record, lease.index, lease, Outcome.MAX_ATTEMPTS, now_ms)
+            return
+        due_ms = now_ms + policy.delay_ms(lease.attempts)
+        change = Failed(progress.group.id, partition.number, lease.offset, lease.last_error, due_ms, released)
+        self.state.failed(change)
+        self.effects.changes.append(encode_change(change))
+        if due_ms <= now_ms:
+            progress.make_ready(lease)
+        else:
+            self.set_timer(progress, due_ms)
+
+    def dead_letter(
+        self, progress: Progress, record: Record, index: int, lease: Lease | None, outcome: Outcome, now_ms: int
+    ) -> None:
+        """Ruling 6: the dead letter and the group's advance go into the journal together."""
+        source = progress.partition.topic
+        if source.config.dead_letters:
+            self._bury(progress, record, lease, outcome, now_ms)
+        finished = Finished(progress.group.id, progress.partition.number, record.offset, outcome, record.size, index)
+        self.state.finished(finished)
+        self.effects.changes.append(encode_change(finished))
+
+    def _bury(self, progress: Progress, record: Record, lease: Lease | None, outcome: Outcome, now_ms: int) -> None:
+        source = progress.partition.topic
+        meta = decode_meta(record.meta)
+        envelope = meta.envelope or Envelope()
+        reason = outcome.name.lower()
+        letter = DeadLetter(
+            original_topic=source.name,
+            original_partition=progress.partition.number,
+            original_offset=record.offset,
+            group=progress.group.name,
+            attempts=lease.attempts if lease is not None else 0,
+            last_error=(lease.last_error if lease is not None and lease.last_error else reason),
+            reason=reason,
+            routed_at_ms=now_ms,
+            tenant_id=envelope.tenant_id,
+            idempotency_key=envelope.idempotency_key,
+        )
+        # The routing controls are spent: they must not send the dead letter, or its redrive, somewhere else.
+        kept = replace(envelope, target_topic="", partition_override=None, dlq=letter)
+        graveyard = self.state.topics.get(DEAD_LETTER_PREFIX + source.name) or self._create_graveyard(source, now_ms)
+        partition = graveyard.partitions[progress.partition.number % len(graveyard.partitions)]
+        copy = Record(
+            graveyard.next_offset, now_ms, record.key, record.value, encode_meta(kept, meta.routing, meta.attributes)
+        )
+        self.append(partition, copy, None, None)
+
+    def append(
+        self, partition: Partition, record: Record, operation: Operation | None, deadline_ms: int | None
+    ) -> None:
+        """Writes a record to a partition; it shows once the journal has it."""
+        index = partition.append(record)
+        partition.topic.next_offset = record.offset + 1
+        effects = self.effects
+        effects.changes.append(encode_change(Published(partition.topic.id, partition.number, record)))
+        effects.publications.append(Publication(partition, index, operation, deadline_ms))
+
+    def tick(self, now_ms: int) -> None:
+        """Ends the leases that ran out, and brings back what is due."""
+        timers = self._timers
+        while timers and timers[0][0] <= now_ms:
+            due_ms, _, progress = heappop(timers)
+            if progress.timer_ms == due_ms:
+                progress.timer_ms = None
+                self._review(progress, now_ms)
+        deadlines = self.state.deadlines
+        while deadlines and deadlines[0][0] <= now_ms:
+            _, topic_id, number, index = heappop(deadlines)
+            self._expire(self.state.topics_by_id[topic_id].partitions[number], index, now_ms)
+
+    def set_timer(self, progress: Progress, due_ms: int) -> None:
+        if progress.timer_ms is None or due_ms < progress.timer_ms:
+            progress.timer_ms = due_ms
+            self._timer_count += 1
+            heappush(self._timers, (due_ms, self._timer_count, progress))
+
+    def _review(self, progress: Progress, now_ms: int) -> None:
+        for lease in list(progress.leases.values()):
+            if lease.state is LeaseState.LEASED and lease.until_ms <= now_ms:
+                self.fail(progress, lease, ACK_TIMEOUT, now_ms, released=False)
+            elif lease.state is LeaseState.WAITING and lease.until_ms <= now_ms:
+                progress.make_ready(lease)
+        self.dispatch(progress, now_ms)
+        self.restart_timer(progress)
+
+    def restart_timer(self, progress: Progress) -> None:
+        due = [lease.until_ms for lease in progress.leases.values() if lease.state is not LeaseState.READY]
+        if due:
+            self.set_timer(progress, min(due))
+
+    def _expire(self, partition: Partition, index: int, now_ms: int) -> None:
+        """Ruling 7: the deadline of a message passed. Who has it on lease may still finish it."""
+        if index < partition.first_index:
+            return
+        for group in partition.topic.groups.values():
+            progress = group.progress[partition.number]
+            try:
+                record = partition.log.read(index)
+            except LogUnreadable as error:
+                self._stall(progress, error)
+                continue
+            lease = progress.leases.get(record.offset)
+            waiting = index >= progress.position if lease is None else lease.state is not LeaseState.LEASED
+            if waiting and record.offset not in progress.finished_ahead:
+                self.dead_letter(progress, record, index, lease, Outcome.DEADLINE_EXCEEDED, now_ms)
+
+    def _create_graveyard(self, source: Topic, now_ms: int) -> Topic:
+        config = replace(source.config, retry=self.state.config.topic.retry)
+        change = TopicCreated(self.state.next_topic_id(), DEAD_LETTER_PREFIX + source.name, config, now_ms)
+        self.effects.changes.append(encode_change(change))
+        return self.state.topic_created(change)
+
+    def _policy(self, topic: Topic, meta: Meta) -> RetryPolicy:
+        if topic.is_dead_letter:
+            # It still carries the policy that killed it, but a dead letter is never dead-lettered again.
+            return replace(topic.config.retry, max_attempts=0)
+        own = meta.envelope.retry_policy if meta.envelope is not None else None
+        return topic.config.retry if own is None else own
+
+    def _join_errors(self, before: str, error: str) -> str:
+        if error == ACK_TIMEOUT:
+            return before or error
+        joined = f"{before} | {error}" if before else error
+        return joined[-self.state.config.last_error_chars_max :]
+
+
+def _deadline_passed(meta: Meta, now_ms: int) -> bool:
+    envelope = meta.envelope
+    if envelope is None or envelope.dlq is not None:
+        return False
+    deadline_ms = envelope.deadline_ms
+    return deadline_ms is not None and deadline_ms <= now_ms

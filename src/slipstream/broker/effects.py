@@ -1,0 +1,45 @@
+"""What a command asks the outside to do. Whoever runs the broker takes these after each command."""
+
+from __future__ import annotations
+
+import msgspec
+
+from slipstream.broker.envelope import Meta
+from slipstream.broker.group import Consumer
+from slipstream.broker.idempotency import Operation
+from slipstream.broker.topic import Partition
+from slipstream.record import Record
+
+
+class Delivery(msgspec.Struct, frozen=True, gc=False):
+    """Hand this message to that consumer."""
+
+    consumer: Consumer
+    partition: int
+    record: Record
+    meta: Meta
+    attempts: int
+    last_error: str
+
+
+class Publication(msgspec.Struct, frozen=True, gc=False):
+    """A message that becomes visible once its change is in the journal."""
+
+    partition: Partition
+    index: int
+    operation: Operation | None
+    deadline_ms: int | None
+
+
+class Effects:
+    """Collected by the broker, emptied by whoever runs it."""
+
+    __slots__ = ("changes", "deliveries", "publications")
+
+    def __init__(self) -> None:
+        self.changes: list[bytes] = []
+        """To be written to the journal, in this order, before the command is answered."""
+        self.publications: list[Publication] = []
+        """To be handed back to `Broker.committed` when those changes are safe."""
+        self.deliveries: list[Delivery] = []
+        """To be sent now: what they announce is already in the journal."""

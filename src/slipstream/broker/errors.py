@@ -1,0 +1,41 @@
+"""What the broker refuses, in words a client can act on. `code` is the name of the error on the wire."""
+
+from __future__ import annotations
+
+
+class BrokerError(Exception):
+    """A command was refused; nothing changed."""
+
+    code = "INTERNAL"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class InvalidArgument(BrokerError):
+    """The command cannot be carried out as it was asked."""
+
+    code = "INVALID_ARGUMENT"
+
+
+class FailedPrecondition(BrokerError):
+    """The command is well formed but the state it needs is not there (someone else owns it, it is under way)."""
+
+    code = "FAILED_PRECONDITION"
+
+
+class Overloaded(BrokerError):
+    """The slowest group has too much left to do; the producer should wait and try again (ruling 10)."""
+
+    code = "RESOURCE_EXHAUSTED"
+
+    def __init__(self, message: str, retry_after_ms: int) -> None:
+        super().__init__(message)
+        self.retry_after_ms = retry_after_ms
+
+
+class Unavailable(BrokerError):
+    """The broker cannot take writes now, whatever the client sends."""
+
+    code = "UNAVAILABLE"

@@ -1,0 +1,203 @@
+"""The state as plain data, one struct per noun: the format of a snapshot stands here and nowhere else.
+
+New fields go at the end of a struct, with a default, so that an older snapshot still reads.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from slipstream.broker.changes import GroupCreated, TopicCreated
+from slipstream.broker.group import Lease, LeaseState, Progress
+from slipstream.broker.idempotency import Registry, Status
+from slipstream.broker.state import State
+from slipstream.broker.topic import Topic, TopicConfig
+
+
+def take_snapshot(state: State) -> bytes:
+    """Everything a restart must find again, up to the last change emitted."""
+    return _encode(
+        _Snapshot(
+            topics=[_TopicImage.of(topic) for topic in state.topics.values()],
+            produced=_registry_image(state.produced),
+            once=_registry_image(state.once),
+            deadlines=state.deadlines,
+            dead_lettered=[(*key, count) for key, count in state.dead_lettered.items()],
+        )
+    )
+
+
+def restore_snapshot(state: State, encoded: bytes) -> None:
+    """Takes over a snapshot, into an empty state."""
+    snapshot = _decode(encoded)
+    for image in snapshot.topics:
+        image.restore(state)
+    _restore_registry(state.produced, snapshot.produced)
+    # A produce that was under way is in the journal before the snapshot is used, or the snapshot is not used.
+    for operation in state.produced.operations.values():
+        operation.status = Status.COMMITTED
+    _restore_registry(state.once, snapshot.once)
+    state.deadlines = snapshot.deadlines
+    for topic, reason, count in snapshot.dead_lettered:
+        state.dead_lettered[topic, reason] = count
+
+
+class _LeaseImage(msgspec.Struct, array_like=True):
+    offset: int
+    index: int
+    size: int
+    attempts: int
+    owner: str
+    until_ms: int
+    state: LeaseState
+    last_error: str
+    released: bool
+
+
+class _ProgressImage(msgspec.Struct, array_like=True):
+    position: int
+    cursor: int
+    done_bytes: int
+    leases: list[_LeaseImage]
+    finished_ahead: dict[int, tuple[int, int]]
+
+    @classmethod
+    def of(cls, progress: Progress) -> _ProgressImage:
+        leases = [
+            _LeaseImage(
+                lease.offset,
+                lease.index,
+                lease.size,
+                lease.attempts,
+                lease.owner,
+                lease.until_ms,
+                lease.state,
+                lease.last_error,
+                lease.released,
+            )
+            for lease in progress.leases.values()
+        ]
+        return cls(progress.position, progress.cursor, progress.done_bytes, leases, progress.finished_ahead)
+
+    def restore(self, progress: Progress) -> None:
+        progress.position = self.position
+        progress.cursor = self.cursor
+        progress.done_bytes = self.done_bytes
+        progress.finished_ahead = self.finished_ahead
+        for image in self.leases:
+            lease = Lease(image.offset, image.index, image.size, image.attempts, image.owner, image.until_ms)
+            lease.last_error = image.last_error
+            lease.released = image.released
+            progress.leases[lease.offset] = lease
+            if image.state is LeaseState.READY:
+                progress.make_ready(lease)
+            else:
+                lease.state = image.state
+
+
+class _GroupImage(msgspec.Struct, array_like=True):
+    group_id: int
+    name: str
+    last_seen_ms: int
+    lost: int
+    progress: list[_ProgressImage]
+
+
+class _TopicImage(msgspec.Struct, array_like=True):
+    topic_id: int
+    name: str
+    config: TopicConfig
+    created_ms: int
+    next_offset: int
+    partitions: list[tuple[int, int, int, int]]
+    """(records, bytes, first index, bytes before it)"""
+    groups: list[_GroupImage]
+
+    @classmethod
+    def of(cls, topic: Topic) -> _TopicImage:
+        return cls(
+            topic.id,
+            topic.name,
+            topic.config,
+            topic.created_ms,
+            topic.next_offset,
+            [(p.count, p.bytes_total, p.first_index, p.first_bytes) for p in topic.partitions],
+            [
+                _GroupImage(g.id, g.name, g.last_seen_ms, g.lost, [_ProgressImage.of(p) for p in g.progress])
+                for g in topic.groups.values()
+            ],
+        )
+
+    def restore(self, state: State) -> None:
+        created = TopicCreated(self.topic_id, self.name, self.config, self.created_ms)
+        topic = state.topic_created(created)
+        topic.next_offset = self.next_offset
+        for partition, (count, bytes_total, first_index, first_bytes) in zip(
+            topic.partitions, self.partitions, strict=True
+        ):
+            partition.count = partition.committed = count
+            partition.bytes_total = bytes_total
+            partition.first_index = first_index
+            partition.first_bytes = first_bytes
+            partition.log.start_at(count, bytes_total)
+        for image in self.groups:
+            group = state.group_created(GroupCreated(image.group_id, topic.id, image.name))
+            group.last_seen_ms = image.last_seen_ms
+            group.lost = image.lost
+            for progress, saved in zip(group.progress, image.progress, strict=True):
+                saved.restore(progress)
+
+
+class _OperationImage(msgspec.Struct, array_like=True):
+    tenant: str
+    scope: int
+    key: str
+    status: Status
+    expires_ms: int
+    owner: str
+    lease_until_ms: int
+    error: str
+    partition: int
+    offset: int
+
+
+class _Snapshot(msgspec.Struct, array_like=True):
+    topics: list[_TopicImage]
+    produced: list[_OperationImage]
+    once: list[_OperationImage]
+    deadlines: list[tuple[int, int, int, int]]
+    dead_lettered: list[tuple[str, str, int]]
+
+
+def _registry_image(registry: Registry[tuple[str, int, str]]) -> list[_OperationImage]:
+    return [
+        _OperationImage(
+            *identity,
+            operation.status,
+            operation.expires_ms,
+            operation.owner,
+            operation.lease_until_ms,
+            operation.error,
+            operation.partition,
+            operation.offset,
+        )
+        for identity, operation in registry.operations.items()
+    ]
+
+
+def _restore_registry(registry: Registry[tuple[str, int, str]], images: list[_OperationImage]) -> None:
+    for image in sorted(images, key=lambda image: image.expires_ms):
+        operation = registry.put(
+            (image.tenant, image.scope, image.key),
+            image.status,
+            image.expires_ms - registry.ttl_ms,
+            owner=image.owner,
+            error=image.error,
+        )
+        operation.lease_until_ms = image.lease_until_ms
+        operation.partition = image.partition
+        operation.offset = image.offset
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Snapshot).decode

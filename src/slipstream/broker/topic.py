@@ -1,0 +1,121 @@
+"""A topic and its partitions: how much was written and how far it may be read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+from fnv_hash_fast import fnv1a_32
+
+from slipstream.broker.envelope import RetryPolicy
+from slipstream.record import Record
+
+if TYPE_CHECKING:
+    from slipstream.broker.group import Group
+
+DEAD_LETTER_PREFIX = "dlq."
+
+
+class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be set for one topic. Sizes count key and value bytes; 0 means no limit."""
+
+    partitions: int = 1
+    max_in_flight: int = 256
+    max_waiting_messages: int = 1_000_000
+    max_waiting_bytes: int = 1 << 30
+    retry: RetryPolicy = RetryPolicy(backoff_ms=100, max_backoff_ms=10_000)
+    retention_ms: int = 7 * 24 * 3600 * 1000
+    retention_bytes: int = 0
+    hold_unfinished: bool = False
+    """Retention keeps what a group has not finished (ruling 17)."""
+    dead_letters: bool = True
+
+
+class PartitionLog(Protocol):
+    """The records of one partition, numbered 0, 1, 2 … in the order they were written (their *index*).
+
+    Offsets count per topic, so within a partition they have gaps; the index has none, which is what makes "the next
+    one", "how many are left" and "read ten from here" cheap.
+    """
+
+    def append(self, record: Record) -> None: ...
+
+    def start_at(self, index: int, payload_bytes: int) -> None:
+        """A snapshot says that `index` records of `payload_bytes` were written before anything is appended here."""
+        ...
+
+    def read(self, index: int) -> Record:
+        """The record at `index`, which is at least `first_index` and below the number of records.
+
+        Raises LogUnreadable where the storage is damaged.
+        """
+        ...
+
+    def index_of(self, offset: int) -> int | None:
+        """The index of the record with this offset, or None where no record has it (any more)."""
+        ...
+
+
+class Partition:
+    """One ordered log of a topic."""
+
+    __slots__ = (
+        "bytes_total",
+        "committed",
+        "count",
+        "first_bytes",
+        "first_index",
+        "floor_bytes",
+        "floor_count",
+        "log",
+        "number",
+        "topic",
+    )
+
+    def __init__(self, topic: Topic, number: int, log: PartitionLog) -> None:
+        self.topic = topic
+        self.number = number
+        self.log = log
+        self.count = 0
+        """Records ever written, durable or not: the index of the next one."""
+        self.bytes_total = 0
+        """Key and value bytes ever written."""
+        self.committed = 0
+        """Records that are safe in the journal; nothing at or past this index is shown to anyone."""
+        self.first_index = 0
+        """The oldest record retention has left."""
+        self.first_bytes = 0
+        """Bytes ever written before `first_index`."""
+        self.floor_count = 0
+        """At least this many records are finished by every group that counts; and their bytes."""
+        self.floor_bytes = 0
+
+    def append(self, record: Record) -> int:
+        index = self.count
+        self.log.append(record)
+        self.count = index + 1
+        self.bytes_total += record.size
+        return index
+
+
+class Topic:
+    """A named stream with a fixed number of partitions and any number of groups."""
+
+    __slots__ = ("config", "created_ms", "groups", "id", "is_dead_letter", "name", "next_offset", "partitions")
+
+    def __init__(self, topic_id: int, name: str, config: TopicConfig, created_ms: int) -> None:
+        self.id = topic_id
+        self.name = name
+        self.config = config
+        self.created_ms = created_ms
+        self.next_offset = 0
+        self.partitions: list[Partition] = []
+        self.groups: dict[str, Group] = {}
+        self.is_dead_letter = name.startswith(DEAD_LETTER_PREFIX)
+
+    def partition_for(self, key: bytes) -> Partition:
+        """Ruling 1: FNV-1a of the key, modulo the count; without a key the first."""
+        partitions = self.partitions
+        if not key or len(partitions) == 1:
+            return partitions[0]
+        return partitions[fnv1a_32(key) % len(partitions)]

@@ -1,0 +1,326 @@
+"""Runs one broker on an event loop, with a real clock and a real disk."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from slipstream.broker import (
+    Broker,
+    BrokerConfig,
+    BrokerError,
+    Consumer,
+    Delivery,
+    Envelope,
+    Overloaded,
+    Placement,
+    Publication,
+    RoutingDecision,
+    Topic,
+    TopicConfig,
+    Unavailable,
+)
+from slipstream.broker.changes import decode_changes
+from slipstream.store import Durability, Store, TornTail
+
+log = logging.getLogger(__name__)
+
+
+class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
+    tick_ms: int = 10
+    """The clock of leases and retries goes no finer than this."""
+    retention_check_ms: int = 30_000
+
+
+class Waiter(Protocol):
+    """Somebody to be answered when a command is as safe as the durability promises."""
+
+    def settled(self, error: BrokerError | None) -> None: ...
+
+
+class Sink(Protocol):
+    """Where a consumer's messages go."""
+
+    def deliver(self, deliveries: list[Delivery]) -> None: ...
+
+
+class _Batch:
+    """The commands of one turn of the event loop: one entry in the journal."""
+
+    __slots__ = ("after", "publications", "waiters")
+
+    def __init__(self, publications: list[Publication], waiters: list[Waiter], after: list[Callable[[], None]]) -> None:
+        self.publications = publications
+        self.waiters = waiters
+        self.after = after
+
+
+class Engine:
+    """Commands come in on the loop's thread; a waiter is settled when its command is durable, never before.
+
+    All that happens within one turn of the loop is one batch. While the journal syncs a batch, the next one fills.
+    """
+
+    def __init__(self, broker_config: BrokerConfig, store: Store, config: EngineConfig | None = None) -> None:
+        self.config = config or EngineConfig()
+        self.store = store
+        self.broker = Broker(broker_config, store.open_log)
+        self.failure: Unavailable | None = None
+        self.torn: list[TornTail] = []
+        self._waits = store.config.durability is not Durability.OFF
+        self._waiters: list[Waiter] = []
+        self._after: list[Callable[[], None]] = []
+        self._in_journal: deque[_Batch] = deque()
+        self._flush_scheduled = False
+        self._closed = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_ms = 0
+        self._retention_timer: asyncio.TimerHandle | None = None
+        self._rotated_at_ms = 0
+        self._now_ms = 0
+        self._loop: asyncio.AbstractEventLoop
+
+    # Life
+
+    def recover(self) -> None:
+        """Brings back what the directory holds. Takes no event loop."""
+        broker, store = self.broker, self.store
+        if store.snapshot is not None:
+            broker.restore(store.snapshot)
+        for frame in store.frames():
+            broker.replay(decode_changes(frame))
+        for topic in broker.state.topics.values():
+            for partition in topic.partitions:
+                if partition.first_index:
+                    store.drop_below(topic.id, partition.number, partition.first_index)
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.torn = self.store.open(self, loop.call_soon_threadsafe)
+        self.broker.resume(self.now_ms())
+        self._rotated_at_ms = self.now_ms()
+        self._schedule_flush()
+        self._check_retention()
+
+    async def close(self) -> None:
+        """Writes what is left and lets go of the data directory; waiters are settled first."""
+        for timer in (self._timer, self._retention_timer):
+            if timer is not None:
+                timer.cancel()
+        self._flush()
+        self._closed = True
+        await self._loop.run_in_executor(None, self.store.close)
+        # What the journal said last was scheduled from its thread before this is, so it has had its turn by then.
+        said = asyncio.Event()
+        self._loop.call_soon(said.set)
+        await said.wait()
+
+    def now_ms(self) -> int:
+        """Wall-clock time that never goes back while the process runs."""
+        now = int(time.time() * 1000)
+        self._now_ms = max(self._now_ms, now)
+        return self._now_ms
+
+    # Commands: each raises BrokerError and changes nothing, or settles `waiter` later.
+
+    def produce(
+        self,
+        waiter: Waiter,
+        topic: str,
+        key: bytes,
+        value: bytes,
+        envelope: Envelope | None = None,
+        decision: RoutingDecision | None = None,
+    ) -> Placement:
+        if self.failure is not None:
+            raise self.failure
+        if self.store.behind:
+            raise self._behind()
+        placement = self.broker.produce(self.now_ms(), topic, key, value, envelope, decision)
+        self._waiters.append(waiter)
+        if not self._flush_scheduled:
+            self._schedule_flush()
+        return placement
+
+    def ack(self, waiter: Waiter, topic: str, group: str, partition: int, offset: int, owner: str) -> None:
+        self._check_writable()
+        self.broker.ack(self.now_ms(), topic, group, partition, offset, owner)
+        self._wait(waiter)
+
+    def nack(
+        self, waiter: Waiter, topic: str, group: str, partition: int, offset: int, owner: str, reason: str
+    ) -> None:
+        self._check_writable()
+        self.broker.nack(self.now_ms(), topic, group, partition, offset, owner, reason)
+        self._wait(waiter)
+
+    def create_topic(self, waiter: Waiter, name: str, config: TopicConfig) -> Topic:
+        self._check_writable()
+        topic = self.broker.create_topic(self.now_ms(), name, config)
+        self._wait(waiter)
+        return topic
+
+    def attach(self, topic: str, group: str, owner: str, lease_ms: int, sink: Sink) -> Consumer:
+        self._check_writable()
+        consumer = self.broker.attach(self.now_ms(), topic, group, owner, lease_ms, None, sink)
+        self._schedule_flush()
+        return consumer
+
+    def detach(self, consumer: Consumer) -> None:
+        self.broker.detach(self.now_ms(), consumer)
+
+    def reopen(self, consumer: Consumer) -> None:
+        """The consumer keeps up again."""
+        consumer.open = True
+        self.broker.dispatch(consumer.group, self.now_ms())
+        self._schedule_flush()
+
+    def _wait(self, waiter: Waiter) -> None:
+        self._waiters.append(waiter)
+        if not self._flush_scheduled:
+            self._schedule_flush()
+
+    def _check_writable(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def _behind(self) -> BrokerError:
+        if self.store.compactor.error is not None:
+            return Unavailable(f"compaction failed: {self.store.compactor.error}; restart after mending the cause")
+        return Overloaded("the disk does not keep up with compaction; retry later", 1_000)
+
+    # The cycle: flush → journal → durable → deliver
+
+    def _schedule_flush(self) -> None:
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Sends what is to be delivered, and hands what happened in this turn to the journal."""
+        self._flush_scheduled = False
+        if self._closed:
+            return
+        effects = self.broker.effects
+        while True:
+            if effects.deliveries:
+                self._send()
+            if not effects.changes and not self._waiters and not self._after:
+                break
+            batch = _Batch(effects.publications, self._waiters, self._after)
+            changes = effects.changes
+            effects.changes, effects.publications, self._waiters, self._after = [], [], [], []
+            if self.failure is not None:
+                self._refuse(batch, self.failure)
+                continue
+            self._in_journal.append(batch)
+            sync = bool(batch.waiters or batch.publications or batch.after)
+            self.store.submit(changes, batch, sync=sync)
+            if not self._waits:
+                self._settle(batch)
+        if self.store.wants_rotation:
+            self._rotate()
+        self._set_timer()
+
+    def durable(self, tokens: list[object]) -> None:
+        """From the store: these batches are as safe as the durability promises."""
+        for token in tokens:
+            batch = self._in_journal.popleft()
+            assert batch is token, "the journal answers in the order it was asked"
+            if self._waits:
+                self._settle(batch)
+        if self._waits:
+            self._flush()
+
+    def journal_failed(self, error: OSError) -> None:
+        """From the store: the disk refused. Nobody is told that anything is safe any more (ruling 12)."""
+        self.failure = Unavailable(
+            f"the journal cannot be written ({error}): writes are refused until the broker is restarted on a good disk"
+        )
+        while self._in_journal:
+            self._refuse(self._in_journal.popleft(), self.failure)
+
+    def _settle(self, batch: _Batch) -> None:
+        if batch.publications:
+            self.broker.committed(batch.publications, self.now_ms())
+        for waiter in batch.waiters:
+            waiter.settled(None)
+        for action in batch.after:
+            action()
+
+    def _refuse(self, batch: _Batch, failure: Unavailable) -> None:
+        for waiter in batch.waiters:
+            waiter.settled(failure)
+
+    def _send(self) -> None:
+        effects = self.broker.effects
+        deliveries, effects.deliveries = effects.deliveries, []
+        by_sink: dict[Sink, list[Delivery]] = {}
+        for delivery in deliveries:
+            sink: Sink = delivery.consumer.sink  # type: ignore[assignment]
+            by_sink.setdefault(sink, []).append(delivery)
+        for sink, batch in by_sink.items():
+            sink.deliver(batch)
+
+    # Time
+
+    def _set_timer(self) -> None:
+        due_ms = self.broker.next_due_ms()
+        if due_ms is None or (self._timer is not None and self._timer_due_ms <= due_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due_ms = due_ms
+        delay_ms = max(due_ms - self.now_ms(), self.config.tick_ms)
+        self._timer = self._loop.call_later(delay_ms / 1000, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if self.failure is None:
+            self.broker.tick(self.now_ms())
+            self._flush()
+
+    # Rotation and retention
+
+    def _rotate(self) -> None:
+        self._rotated_at_ms = self.now_ms()
+        self.store.rotate(self.broker.snapshot())
+
+    def _check_retention(self) -> None:
+        self._retention_timer = self._loop.call_later(self.config.retention_check_ms / 1000, self._check_retention)
+        if self.failure is not None:
+            return
+        for topic in self.broker.state.topics.values():
+            for number in range(len(topic.partitions)):
+                self.trim(topic, number)
+        self._schedule_flush()
+        age_ms = self.now_ms() - self._rotated_at_ms
+        if self.store.journal_changes and age_ms >= self.store.config.journal_age_ms and not self.store.behind:
+            self._flush()
+            self._rotate()
+
+    def trim(self, topic: Topic, number: int) -> None:
+        """Gives up the segments of a partition that are past the topic's time or size (ruling 17)."""
+        partition = topic.partitions[number]
+        end = self.store.expired(
+            topic.id,
+            number,
+            before_ms=self.now_ms() - topic.config.retention_ms if topic.config.retention_ms else None,
+            keep_bytes=topic.config.retention_bytes or None,
+            below_index=self.broker.unfinished_from(partition) if topic.config.hold_unfinished else partition.committed,
+        )
+        if end is None:
+            return
+        first_index, first_bytes = end
+        if first_index <= partition.first_index:
+            return  # already given up, and waiting for the journal to say so
+        lost = self.broker.trim(self.now_ms(), partition, first_index, first_bytes)
+        if lost:
+            log.warning("retention removed %d unfinished messages of %s/%d", lost, topic.name, number)
+        self._after.append(lambda: self.store.trim(topic.id, number, first_index))

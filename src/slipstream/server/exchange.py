@@ -1,0 +1,57 @@
+"""One request and its answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from slipstream.broker import BrokerError
+from slipstream.server.response import render, render_broker_error, with_headers
+
+if TYPE_CHECKING:
+    from slipstream.server.connection import Connection
+
+
+class Exchange:
+    """Answers leave a connection in the order of the requests, whenever they become known."""
+
+    __slots__ = ("body", "close", "connection", "done", "head_only", "method", "query", "request_id", "response")
+
+    def __init__(
+        self,
+        connection: Connection,
+        method: bytes,
+        query: bytes,
+        body: bytes,
+        request_id: bytes | None,
+        close: bool,
+    ) -> None:
+        self.connection = connection
+        self.method = method
+        self.query = query
+        self.body = body
+        self.request_id = request_id
+        self.close = close
+        """The connection ends with this answer."""
+        self.response: bytes | None = None
+        self.done = False
+
+    def answer(self, response: bytes) -> None:
+        self.response = response
+        self.settled(None)
+
+    def settled(self, error: BrokerError | None) -> None:
+        """The engine is through with it; without a prepared response the answer is 204."""
+        if error is not None:
+            self.response = render_broker_error(error)
+        self.done = True
+        self.connection.send_answers()
+
+    def rendered(self) -> bytes:
+        response = self.response if self.response is not None else render(204)
+        if self.request_id is not None:
+            response = with_headers(response, b"X-Request-Id: " + self.request_id + b"\r\n")
+        if self.close:
+            response = with_headers(response, b"Connection: close\r\n")
+        if self.method == b"HEAD":
+            response = response[: response.index(b"\r\n\r\n") + 4]
+        return response

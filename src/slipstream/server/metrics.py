@@ -1,0 +1,120 @@
+"""`/metrics`: read off the broker when somebody asks, so that counting costs the hot path nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from slipstream.engine import Engine
+from slipstream.router import RouterHook
+from slipstream.server.connection import Front
+
+
+class BrokerCollector(Collector):
+    """The names DriftQ's dashboards use, and more of our own under `slipstream_`."""
+
+    def __init__(self, engine: Engine, front: Front, router: RouterHook | None) -> None:
+        self.engine = engine
+        self.front = front
+        self.router = router
+
+    def collect(self) -> Iterable[Metric]:
+        yield from self._groups()
+        yield from self._topics()
+        yield from self._totals()
+        yield from self._storage()
+
+    def _groups(self) -> Iterable[Metric]:
+        names = ["topic", "group", "partition"]
+        in_flight = GaugeMetricFamily("inflight_messages", "Delivered and not yet finished", labels=names)
+        lag = GaugeMetricFamily("consumer_lag", "Messages the group has not finished", labels=names)
+        watermark = GaugeMetricFamily(
+            "slipstream_group_watermark", "Everything up to this offset is finished", labels=names
+        )
+        lost = CounterMetricFamily(
+            "slipstream_retention_lost_messages",
+            "Removed by retention before the group finished them",
+            labels=["topic", "group"],
+        )
+        consumers = GaugeMetricFamily("slipstream_consumers", "Open streams", labels=["topic", "group"])
+        for group in self.engine.broker.state.groups_by_id.values():
+            lost.add_metric([group.topic.name, group.name], group.lost)
+            consumers.add_metric([group.topic.name, group.name], len(group.consumers))
+            for progress in group.progress:
+                labels = [group.topic.name, group.name, str(progress.partition.number)]
+                in_flight.add_metric(labels, len(progress.leases))
+                lag.add_metric(labels, progress.lag)
+                watermark.add_metric(labels, progress.watermark)
+        yield from (in_flight, lag, watermark, lost, consumers)
+
+    def _topics(self) -> Iterable[Metric]:
+        names = ["topic", "partition"]
+        messages = GaugeMetricFamily("slipstream_partition_messages", "Messages kept", labels=names)
+        size = GaugeMetricFamily("slipstream_partition_bytes", "Key and value bytes kept", labels=names)
+        dead = CounterMetricFamily("dlq_messages", "Moved to the dead letters", labels=["topic", "reason"])
+        for topic in self.engine.broker.state.topics.values():
+            for partition in topic.partitions:
+                labels = [topic.name, str(partition.number)]
+                messages.add_metric(labels, partition.committed - partition.first_index)
+                size.add_metric(labels, partition.bytes_total - partition.first_bytes)
+        for (name, reason), count in self.engine.broker.state.dead_lettered.items():
+            dead.add_metric([name, reason], count)
+        yield from (messages, size, dead)
+
+    def _totals(self) -> Iterable[Metric]:
+        broker = self.engine.broker
+        rejected = CounterMetricFamily("produce_rejected", "Refused by backpressure", labels=["reason"])
+        for reason, count in broker.rejected.items():
+            rejected.add_metric([reason], count)
+        yield rejected
+        refused = CounterMetricFamily("slipstream_requests_refused", "Cut off while being read", labels=["status"])
+        for status, count in self.front.refused.items():
+            refused.add_metric([str(status)], count)
+        yield refused
+        router = self.router
+        totals = {
+            "produced": ("Messages stored", broker.produced_total),
+            "deduplicated": ("Produces swallowed by an idempotency key", broker.deduplicated_total),
+            "delivered": ("Deliveries, repeated ones included", broker.dispatcher.delivered_total),
+            "redelivered": ("Repeated deliveries", broker.dispatcher.redelivered_total),
+            "acked": ("Acks", broker.acked_total),
+            "nacked": ("Nacks", broker.nacked_total),
+            "router_decisions": ("Messages a router decided on", router.decided_total if router else 0),
+            "router_failures": (
+                "Router errors, time-outs and impossible targets",
+                (router.failed_total if router else 0) + broker.router_misses_total,
+            ),
+            "idempotency_evicted": ("Keys forgotten before their time", broker.state.produced.evicted),
+        }
+        for name, (text, value) in totals.items():
+            yield CounterMetricFamily(f"slipstream_{name}", text, value=value)
+
+    def _storage(self) -> Iterable[Metric]:
+        journal = self.engine.store.journal
+        yield CounterMetricFamily("slipstream_journal_syncs", "Syncs of the journal", value=journal.sync_count)
+        yield CounterMetricFamily("slipstream_journal_sync_seconds", "Time in them", value=journal.sync_seconds)
+        yield GaugeMetricFamily(
+            "slipstream_compaction_backlog",
+            "Journal files waiting to be compacted",
+            self.engine.store.compactor.backlog,
+        )
+        yield GaugeMetricFamily(
+            "slipstream_writable", "0 after the journal failed", 0 if self.engine.failure is not None else 1
+        )
+
+
+class Metrics:
+    """One registry per server, so that two of them in a process do not mix."""
+
+    def __init__(self, collector: BrokerCollector) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(collector)
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
+
+    def render(self) -> bytes:
+        return generate_latest(self._registry)

@@ -1,0 +1,73 @@
+"""HTTP responses as bytes."""
+
+from __future__ import annotations
+
+import math
+from email.utils import formatdate
+from http import HTTPStatus
+
+import msgspec
+
+from slipstream.broker import BrokerError, Overloaded
+
+_STATUS_OF_CODE = {
+    "INVALID_ARGUMENT": 400,
+    "FAILED_PRECONDITION": 409,
+    "RESOURCE_EXHAUSTED": 429,
+    "UNAVAILABLE": 503,
+    "INTERNAL": 500,
+}
+
+_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+
+JSON = b"Content-Type: application/json; charset=utf-8\r\n"
+
+encode_json = msgspec.json.Encoder().encode
+
+
+class ErrorBody(msgspec.Struct, omit_defaults=True):
+    """The common error shape of v1."""
+
+    error: str
+    message: str
+    reason: str = ""
+    retry_after_ms: int = 0
+
+
+class DateHeader:
+    """The Date header, made once a second."""
+
+    def __init__(self) -> None:
+        self.line = b""
+        self.refresh()
+
+    def refresh(self) -> None:
+        self.line = b"Date: " + formatdate(usegmt=True).encode() + b"\r\n"
+
+
+DATE = DateHeader()
+
+
+def render(status: int, body: bytes = b"", headers: bytes = JSON) -> bytes:
+    if status == HTTPStatus.NO_CONTENT:
+        return b"".join((_STATUS_LINES[status], DATE.line, b"\r\n"))
+    return b"".join((_STATUS_LINES[status], DATE.line, headers, b"Content-Length: %d\r\n\r\n" % len(body), body))
+
+
+def render_error(status: int, code: str, message: str, headers: bytes = b"") -> bytes:
+    return render(status, encode_json(ErrorBody(code, message)), JSON + headers)
+
+
+def render_broker_error(error: BrokerError) -> bytes:
+    status = _STATUS_OF_CODE[error.code]
+    if isinstance(error, Overloaded):
+        body = ErrorBody(error.code, error.message, "overloaded", error.retry_after_ms)
+        retry_after = b"Retry-After: %d\r\n" % max(1, math.ceil(error.retry_after_ms / 1000))
+        return render(status, encode_json(body), JSON + retry_after)
+    return render_error(status, error.code, error.message)
+
+
+def with_headers(response: bytes, headers: bytes) -> bytes:
+    """The same response with more headers, put right behind its status line."""
+    line, rest = response.split(b"\r\n", 1)
+    return b"".join((line, b"\r\n", headers, rest))

@@ -1,0 +1,160 @@
+"""The server: an engine, a port, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import uvicorn
+
+from slipstream.broker import BrokerConfig
+from slipstream.engine import Engine, EngineConfig
+from slipstream.router import load_router
+from slipstream.server.app import create_app
+from slipstream.server.connection import Connection, Front
+from slipstream.server.limits import Limits
+from slipstream.server.metrics import BrokerCollector, Metrics
+from slipstream.server.response import DATE
+from slipstream.server.v1 import V1
+from slipstream.store import Store, StoreConfig
+
+log = logging.getLogger(__name__)
+
+SWITCH_INTERVAL_S = 0.0005
+"""How long the loop's thread may keep the interpreter while the journal's waits for it. Python's 5 ms is longer than a
+sync takes, and made the slowest percent of produces three times as slow."""
+
+
+class ServerConfig:
+    """Everything `serve` needs, already validated."""
+
+    def __init__(
+        self,
+        *,
+        host: str,
+        port: int,
+        data: Path,
+        broker: BrokerConfig,
+        store: StoreConfig,
+        engine: EngineConfig,
+        limits: Limits,
+        router: str = "",
+        router_timeout_ms: int = 500,
+        shutdown_timeout_ms: int = 10_000,
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.data = data
+        self.broker = broker
+        self.store = store
+        self.engine = engine
+        self.limits = limits
+        self.router = router
+        self.router_timeout_ms = router_timeout_ms
+        self.shutdown_timeout_ms = shutdown_timeout_ms
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, ended by SIGTERM or SIGINT with exit code 0 once everything is answered."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        signals = (signal.SIGTERM, signal.SIGINT)
+        for number in signals:
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
+
+
+def serve(config: ServerConfig) -> None:
+    """Runs until it is told to stop. Raises Damaged or DirectoryInUse if it cannot start on the directory."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    store = Store(config.data, config.store)
+    engine = Engine(config.broker, store, config.engine)
+    try:
+        engine.recover()
+    except BaseException:
+        store.close()
+        raise
+    # What was recovered lives as long as the process: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_serve(config, engine))
+
+
+async def _serve(config: ServerConfig, engine: Engine) -> None:
+    loop = asyncio.get_running_loop()
+    engine.start(loop)
+    router = load_router(config.router, config.router_timeout_ms) if config.router else None
+    v1 = V1(engine, router)
+    front = Front(engine, v1, config.limits)
+    app = create_app(Metrics(BrokerCollector(engine, front, router)))
+    server = Server(
+        uvicorn.Config(
+            app,
+            host=config.host,
+            port=config.port,
+            http=type("BoundConnection", (Connection,), {"front": front}),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=max(1, config.shutdown_timeout_ms // 1000),
+        )
+    )
+    sweeper = loop.create_task(_sweep(server, front, v1))
+    try:
+        await server.serve(sockets=[_listen(config.host, config.port)])
+    finally:
+        sweeper.cancel()
+        await engine.close()
+        if router is not None:
+            await router.close()
+
+
+async def _sweep(server: uvicorn.Server, front: Front, v1: V1) -> None:
+    while True:
+        await asyncio.sleep(front.sweep_ms / 1000)
+        DATE.refresh()
+        v1.forget_rendered()
+        for connection in list(server.server_state.connections):
+            if isinstance(connection, Connection):
+                connection.sweep()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Bound before anything is announced, so that a port in use is said at once and port 0 is known."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    try:
+        listener.bind((host, port))
+    except OSError:
+        listener.close()
+        raise
+    listener.listen(2048)
+    listener.setblocking(False)
+    log.info("listening on http://%s:%d", *listener.getsockname()[:2])
+    return listener
+
+
+def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop  # noqa: PLC0415 - not on every platform
+    except ImportError:
+        return None
+    return uvloop.Loop

@@ -1,0 +1,204 @@
+"""The bodies and query parameters of `/v1`, as DriftQ has them: unknown fields are refused, null means absent."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Annotated, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from slipstream.broker import Envelope, InvalidArgument, RetryPolicy, Routing
+
+Deadline = Annotated[dt.datetime, msgspec.Meta(tz=True)]
+
+
+class WireRetryPolicy(msgspec.Struct, forbid_unknown_fields=True):
+    max_attempts: int | None = None
+    backoff_ms: int | None = None
+    max_backoff_ms: int | None = None
+
+
+class WireEnvelope(msgspec.Struct, forbid_unknown_fields=True):
+    run_id: str | None = None
+    step_id: str | None = None
+    parent_step_id: str | None = None
+    tenant_id: str | None = None
+    idempotency_key: str | None = None
+    target_topic: str | None = None
+    deadline: Deadline | None = None
+    retry_policy: WireRetryPolicy | None = None
+    partition_override: int | None = None
+
+    def to_envelope(self) -> Envelope:
+        return Envelope(
+            run_id=self.run_id or "",
+            step_id=self.step_id or "",
+            parent_step_id=self.parent_step_id or "",
+            tenant_id=self.tenant_id or "",
+            idempotency_key=self.idempotency_key or "",
+            target_topic=self.target_topic or "",
+            deadline=self.deadline,
+            retry_policy=_retry_policy(self.retry_policy),
+            partition_override=self.partition_override,
+        )
+
+
+class ProduceRequest(msgspec.Struct, forbid_unknown_fields=True):
+    topic: str | None = None
+    key: str | None = None
+    value: str | None = None
+    envelope: WireEnvelope | None = None
+
+
+class TopicRequest(msgspec.Struct, forbid_unknown_fields=True):
+    name: str | None = None
+    partitions: int | None = None
+
+
+class ConsumeRequest(msgspec.Struct, forbid_unknown_fields=True):
+    topic: str | None = None
+    group: str | None = None
+    owner: str | None = None
+    lease_ms: int | None = None
+
+
+class AckRequest(msgspec.Struct, forbid_unknown_fields=True):
+    topic: str | None = None
+    group: str | None = None
+    owner: str | None = None
+    # A Go client leaves out what is zero, so in a body absent means 0; in a query both are required.
+    partition: int | None = None
+    offset: int | None = None
+
+
+class NackRequest(AckRequest):
+    reason: str | None = None
+
+
+class ConsumeItem(msgspec.Struct, omit_defaults=False):
+    """One line of the stream. `routing` and `envelope` stand there only when the message has them."""
+
+    partition: int
+    offset: int
+    attempts: int
+    key: str
+    value: str
+    last_error: str
+    encoding: str | msgspec.UnsetType = msgspec.UNSET
+    key_encoding: str | msgspec.UnsetType = msgspec.UNSET
+    routing: Routing | msgspec.UnsetType = msgspec.UNSET
+    envelope: Envelope | msgspec.UnsetType = msgspec.UNSET
+
+
+RequestT = TypeVar("RequestT", bound=msgspec.Struct)
+
+
+def body_decoder(request: type[RequestT]) -> Callable[[bytes], RequestT]:
+    decode = msgspec.json.Decoder(request).decode
+
+    def decode_body(body: bytes) -> RequestT:
+        try:
+            return decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InvalidArgument(f"invalid JSON body: {error}") from error
+
+    return decode_body
+
+
+def parse_query(query: bytes) -> dict[str, str]:
+    """The first value of each parameter; what is not UTF-8 is refused."""
+    values: dict[str, str] = {}
+    try:
+        pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=64)
+    except (UnicodeDecodeError, ValueError) as error:
+        raise InvalidArgument(f"the query cannot be read: {error}") from error
+    for name, value in pairs:
+        values.setdefault(name, value)
+    return values
+
+
+def integer(query: dict[str, str], name: str) -> int | None:
+    text = query.get(name, "")
+    if not text:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidArgument(f"{name} must be a whole number, not {text[:40]!r}") from None
+
+
+def topic_from_query(query: dict[str, str]) -> TopicRequest:
+    return TopicRequest(query.get("name"), integer(query, "partitions"))
+
+
+def produce_from_query(query: dict[str, str]) -> ProduceRequest:
+    envelope = WireEnvelope(
+        run_id=query.get("run_id"),
+        step_id=query.get("step_id"),
+        parent_step_id=query.get("parent_step_id"),
+        tenant_id=query.get("tenant_id") or query.get("tenant"),
+        idempotency_key=query.get("idempotency_key") or query.get("idem_key"),
+        target_topic=query.get("target_topic"),
+        deadline=_deadline(query),
+        retry_policy=_query_retry_policy(query),
+        partition_override=integer(query, "partition_override"),
+    )
+    empty = all(getattr(envelope, field) in (None, "") for field in envelope.__struct_fields__)
+    return ProduceRequest(query.get("topic"), query.get("key"), query.get("value"), None if empty else envelope)
+
+
+def consume_from_query(query: dict[str, str]) -> ConsumeRequest:
+    return ConsumeRequest(query.get("topic"), query.get("group"), query.get("owner"), integer(query, "lease_ms"))
+
+
+def ack_from_query(query: dict[str, str]) -> AckRequest:
+    return AckRequest(query.get("topic"), query.get("group"), query.get("owner"), *_place(query))
+
+
+def nack_from_query(query: dict[str, str]) -> NackRequest:
+    place = _place(query)
+    return NackRequest(query.get("topic"), query.get("group"), query.get("owner"), *place, query.get("reason"))
+
+
+def _place(query: dict[str, str]) -> tuple[int, int]:
+    partition, offset = integer(query, "partition"), integer(query, "offset")
+    if partition is None or offset is None:
+        raise InvalidArgument("partition and offset are required")
+    return partition, offset
+
+
+def _deadline(query: dict[str, str]) -> dt.datetime | None:
+    """The document says `deadline`; clients in the wild send the other two (ruling 14)."""
+    at_ms = integer(query, "deadline_ms")
+    if at_ms is not None:
+        try:
+            return dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC)
+        except (ValueError, OverflowError, OSError):
+            raise InvalidArgument("deadline_ms must be milliseconds since 1970") from None
+    text = query.get("deadline") or query.get("deadline_rfc3339")
+    if not text:
+        return None
+    try:
+        return msgspec.convert(text, Deadline)
+    except msgspec.ValidationError:
+        raise InvalidArgument(f"deadline must be an RFC 3339 time, not {text[:40]!r}") from None
+
+
+def _query_retry_policy(query: dict[str, str]) -> WireRetryPolicy | None:
+    policy = WireRetryPolicy(
+        integer(query, "retry_max_attempts"), integer(query, "retry_backoff_ms"), integer(query, "retry_max_backoff_ms")
+    )
+    if not policy.max_attempts and (policy.backoff_ms is not None or policy.max_backoff_ms is not None):
+        raise InvalidArgument("retry_backoff_ms and retry_max_backoff_ms need retry_max_attempts > 0")
+    return None if policy == WireRetryPolicy() else policy
+
+
+def _retry_policy(policy: WireRetryPolicy | None) -> RetryPolicy | None:
+    if policy is None:
+        return None
+    values = (policy.max_attempts or 0, policy.backoff_ms or 0, policy.max_backoff_ms or 0)
+    if min(values) < 0:
+        raise InvalidArgument("retry_policy: max_attempts, backoff_ms and max_backoff_ms must not be negative")
+    return RetryPolicy(*values)

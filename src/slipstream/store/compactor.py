@@ -1,0 +1,168 @@
+"""The compactor: turns closed journal files into segments and checkpoints, behind the broker's back."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+from slipstream.store.checkpoint import Checkpoint, SegmentInfo, checkpoint_path, write_checkpoint
+from slipstream.store.disk import Disk
+from slipstream.store.journal import journal_numbers, journal_path
+from slipstream.store.log import Chunk, StoredLog
+from slipstream.store.segment import read_segment, write_segment
+
+log = logging.getLogger(__name__)
+
+MERGE_BELOW_BYTES = 1 << 20
+"""A segment smaller than this is merged with what comes after it, so that quiet topics do not litter the disk."""
+
+PartitionKey: TypeAlias = tuple[int, int]
+Adopt: TypeAlias = Callable[[StoredLog, Chunk, list[SegmentInfo]], object]
+
+
+class Compaction:
+    """Everything the journal held before file `sequence`: the state then, and the records that became due."""
+
+    __slots__ = ("chunks", "end_bytes", "sequence", "snapshot")
+
+    def __init__(self, snapshot: bytes, chunks: list[tuple[StoredLog, Chunk, int]]) -> None:
+        self.sequence = 0
+        self.snapshot = snapshot
+        self.chunks = chunks
+        """(log, chunk, payload bytes ever written up to the chunk's end)"""
+
+
+class _Trim:
+    __slots__ = ("first_index", "key")
+
+    def __init__(self, key: PartitionKey, first_index: int) -> None:
+        self.key = key
+        self.first_index = first_index
+
+
+class Compactor:
+    """Owns the catalogue of segments; the logs hold copies of their part of it."""
+
+    def __init__(
+        self,
+        directory: Path,
+        disk: Disk,
+        catalogue: dict[PartitionKey, list[SegmentInfo]],
+        checkpoints: list[int],
+        adopt: Adopt,
+    ) -> None:
+        self.directory = directory
+        self.disk = disk
+        self.catalogue = catalogue
+        self.error: Exception | None = None
+        self._checkpoints = checkpoints
+        self._adopt = adopt
+        self._queue: queue.SimpleQueue[Compaction | _Trim | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="slipstream-compactor", daemon=True)
+        self._superseded: list[Path] = []
+        """Merged into a newer segment; the checkpoint before the last still names them."""
+        self._pending = 0
+        self._idle = threading.Condition()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def backlog(self) -> int:
+        """How many journal files wait to be compacted."""
+        return self._pending
+
+    def announce(self) -> None:
+        """A journal file is being closed and will be handed to `compact`."""
+        with self._idle:
+            self._pending += 1
+
+    def compact(self, compaction: Compaction) -> None:
+        self._queue.put(compaction)
+
+    def trim(self, topic_id: int, partition: int, first_index: int) -> None:
+        """Removes the segments below `first_index`; the journal already says so."""
+        self._queue.put(_Trim((topic_id, partition), first_index))
+
+    def wait_idle(self, timeout_s: float) -> bool:
+        with self._idle:
+            return self._idle.wait_for(lambda: self._pending == 0 or self.error is not None, timeout_s)
+
+    def close(self) -> None:
+        if self._thread.is_alive():
+            self._queue.put(None)
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
+            try:
+                self._handle(item)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is reported, and the journal keeps the data
+                self.error = error
+                log.critical("compaction failed; journal files stay on disk until the next start: %s", error)
+                with self._idle:
+                    self._idle.notify_all()
+                return
+
+    def _handle(self, item: Compaction | _Trim) -> None:
+        if isinstance(item, Compaction):
+            self._compact(item)
+            with self._idle:
+                self._pending -= 1
+                self._idle.notify_all()
+        else:
+            kept = [s for s in self.catalogue.get(item.key, []) if s.end_index > item.first_index]
+            gone = [s for s in self.catalogue.get(item.key, []) if s.end_index <= item.first_index]
+            self.catalogue[item.key] = kept
+            for segment in gone:
+                self.disk.remove(self.directory / segment.path)
+
+    def _compact(self, compaction: Compaction) -> None:
+        superseded, self._superseded = self._superseded, []
+        adopted = [
+            (stored, chunk, self._write(stored, chunk, end_bytes)) for stored, chunk, end_bytes in compaction.chunks
+        ]
+        segments = [segment for part in self.catalogue.values() for segment in part]
+        checkpoint = Checkpoint(compaction.sequence, compaction.snapshot, segments)
+        write_checkpoint(self.directory, checkpoint, self.disk)
+        for stored, chunk, part in adopted:
+            self._adopt(stored, chunk, part)
+        self._forget_before(compaction.sequence)
+        for path in superseded:
+            self.disk.remove(path)
+
+    def _write(self, stored: StoredLog, chunk: Chunk, end_bytes: int) -> list[SegmentInfo]:
+        key = (stored.topic_id, stored.partition)
+        before = self.catalogue.get(key, [])
+        records, first_index = chunk.records, chunk.first_index
+        if before and before[-1].end_index == first_index and before[-1].payload_bytes < MERGE_BELOW_BYTES:
+            records = read_segment(self.directory, before[-1]) + records
+            first_index = before[-1].first_index
+            self._superseded.append(self.directory / before[-1].path)
+            before = before[:-1]
+        segment = write_segment(
+            self.directory,
+            self.disk,
+            topic_id=stored.topic_id,
+            topic=stored.topic,
+            partition=stored.partition,
+            first_index=first_index,
+            end_bytes=end_bytes,
+            records=records,
+        )
+        self.catalogue[key] = [*before, segment]
+        return self.catalogue[key]
+
+    def _forget_before(self, sequence: int) -> None:
+        """Keeps the checkpoint before this one, and its journal: with them a damaged checkpoint can be repaired."""
+        self._checkpoints.append(sequence)
+        while len(self._checkpoints) > 2:
+            self.disk.remove(checkpoint_path(self.directory, self._checkpoints.pop(0)))
+        oldest = self._checkpoints[0] if len(self._checkpoints) > 1 else 1
+        for number in journal_numbers(self.directory):
+            if number < oldest:
+                self.disk.remove(journal_path(self.directory, number))

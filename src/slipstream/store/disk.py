@@ -1,0 +1,59 @@
+"""The few things the store asks of a file system, in one place so that a test can make them fail."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+
+class Disk:
+    """The real one."""
+
+    def open_append(self, path: Path, *, create: bool) -> int:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
+        return os.open(path, flags, 0o644)
+
+    def write(self, fd: int, parts: Sequence[bytes]) -> None:
+        data = b"".join(parts)
+        written = os.write(fd, data)
+        while written < len(data):
+            written += os.write(fd, memoryview(data)[written:])
+
+    def sync(self, fd: int) -> None:
+        os.fdatasync(fd)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def replace_file(self, path: Path, parts: Sequence[bytes]) -> None:
+        """Puts a whole file in place, so that after a crash there is either none of it or all of it."""
+        temporary = path.with_name(path.name + ".tmp")
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            self.write(fd, parts)
+            self.sync(fd)
+        finally:
+            os.close(fd)
+        temporary.replace(path)
+        self.sync_directory(path.parent)
+
+    def truncate(self, path: Path, length: int) -> None:
+        with path.open("r+b") as file:
+            file.truncate(length)
+            os.fsync(file.fileno())
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def make_directory(self, path: Path) -> None:
+        if not path.is_dir():
+            path.mkdir(parents=True, exist_ok=True)
+            self.sync_directory(path.parent)
+
+    def sync_directory(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

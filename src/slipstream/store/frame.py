@@ -1,0 +1,119 @@
+"""Frames: one commit each, with a checksum that no payload can forge.
+
+    file   = header frame*
+    header = "SLIPJRNL" version:u32 sequence:u64 salt:u64 previous_length:u64 crc:u32
+    frame  = "SLFR" length:u32 crc:u32 version:u8 0 0 0 payload
+
+Integers are little-endian, checksums CRC-32C. A frame's checksum starts from its file's random salt, so bytes that a
+client sent, or that another file left on the disk, never pass for a frame of this file. That matters because recovery
+looks for frames behind a bad one to tell a torn tail from damage.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import google_crc32c
+import msgspec
+
+from slipstream.store.damage import Damaged, TornTail
+
+FILE_MAGIC = b"SLIPJRNL"
+FRAME_MAGIC = b"SLFR"
+VERSION = 1
+
+_FILE_HEADER = struct.Struct("<8sIQQQ")
+_CRC = struct.Struct("<I")
+FILE_HEADER_SIZE = _FILE_HEADER.size + _CRC.size
+
+_FRAME_HEADER = struct.Struct("<4sIIB3x")
+FRAME_HEADER_SIZE = _FRAME_HEADER.size
+FRAME_LENGTH_MAX = (1 << 32) - 1
+
+
+class FileHeader(msgspec.Struct, frozen=True):
+    """Which journal file this is, and how long the one before it was when it was closed."""
+
+    sequence: int
+    salt: int
+    previous_length: int
+
+    def encode(self) -> bytes:
+        head = _FILE_HEADER.pack(FILE_MAGIC, VERSION, self.sequence, self.salt, self.previous_length)
+        return head + _CRC.pack(google_crc32c.value(head))
+
+    @classmethod
+    def decode(cls, path: Path, data: bytes) -> FileHeader:
+        head, crc = data[: _FILE_HEADER.size], data[_FILE_HEADER.size : FILE_HEADER_SIZE]
+        if len(crc) < _CRC.size:
+            raise Damaged(path, len(data), "the file header is cut short")
+        if crc != _CRC.pack(google_crc32c.value(head)):
+            raise Damaged(path, 0, "the file header does not match its checksum")
+        magic, version, sequence, salt, previous_length = _FILE_HEADER.unpack(head)
+        if magic != FILE_MAGIC or version != VERSION:
+            raise Damaged(path, 0, f"not a journal of version {VERSION}; was it written by a newer slipstream?")
+        return cls(sequence, salt, previous_length)
+
+    @property
+    def seed(self) -> int:
+        """Where the checksums of this file's frames start from."""
+        return int(google_crc32c.value(struct.pack("<QQ", self.salt, self.sequence)))
+
+
+def encode_frame(seed: int, payload: bytes) -> bytes:
+    """The header to write before `payload`."""
+    length = len(payload)
+    crc = google_crc32c.extend(google_crc32c.extend(seed, _prefix(length)), payload)
+    return _FRAME_HEADER.pack(FRAME_MAGIC, length, crc, VERSION)
+
+
+def _prefix(length: int) -> bytes:
+    return struct.pack("<IB", length, VERSION)
+
+
+def read_frames(path: Path, data: bytes, header: FileHeader, *, last: bool) -> Iterator[bytes | TornTail]:
+    """The payloads of a journal file, in order.
+
+    In the last file a bad frame with nothing good behind it is the trace of a crash: it comes as a TornTail at the
+    end. Everywhere else a bad frame is damage.
+    """
+    position = FILE_HEADER_SIZE
+    seed = header.seed
+    while position < len(data):
+        payload, reason = _frame_at(data, position, seed)
+        if payload is not None:
+            yield payload
+            position += FRAME_HEADER_SIZE + len(payload)
+            continue
+        behind = _next_good_frame(data, position + 1, seed)
+        if behind is not None:
+            raise Damaged(path, position, f"{reason}; good commits follow from byte {behind}")
+        if not last:
+            raise Damaged(path, position, f"{reason}; a later journal file exists")
+        yield TornTail(path, position, len(data) - position, reason)
+        return
+
+
+def _frame_at(data: bytes, position: int, seed: int) -> tuple[bytes | None, str]:
+    if len(data) - position < FRAME_HEADER_SIZE:
+        return None, "the frame header is cut short"
+    magic, length, crc, version = _FRAME_HEADER.unpack_from(data, position)
+    if magic != FRAME_MAGIC or version != VERSION or data[position + 13 : position + 16] != b"\0\0\0":
+        return None, "no frame starts here"
+    start = position + FRAME_HEADER_SIZE
+    if length > len(data) - start:
+        return None, f"the frame says {length} bytes and the file has {len(data) - start}"
+    payload = data[start : start + length]
+    if google_crc32c.extend(google_crc32c.extend(seed, _prefix(length)), payload) != crc:
+        return None, "the frame does not match its checksum"
+    return payload, ""
+
+
+def _next_good_frame(data: bytes, position: int, seed: int) -> int | None:
+    while (position := data.find(FRAME_MAGIC, position)) >= 0:
+        if _frame_at(data, position, seed)[0] is not None:
+            return position
+        position += 1
+    return None

@@ -1,0 +1,224 @@
+"""The journal: an append-only file written by one thread, one frame and one sync for all that came in meanwhile."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import queue
+import secrets
+import struct
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+from slipstream.store.disk import Disk
+from slipstream.store.frame import FILE_HEADER_SIZE, FRAME_HEADER_SIZE, FileHeader, encode_frame
+
+log = logging.getLogger(__name__)
+
+_ARRAY_32 = struct.Struct(">BI")
+"""A MessagePack array header: a frame's payload is one array of changes."""
+
+
+class Durability(enum.StrEnum):
+    """What an answer promises."""
+
+    ALWAYS = "always"
+    """It is on disk: it survives the loss of power."""
+    INTERVAL = "interval"
+    """The operating system has it: it survives the death of the process; synced every so often."""
+    OFF = "off"
+    """It will be written soon."""
+
+
+Done: TypeAlias = Callable[[list[object]], object]
+"""Called in the writer's thread with the tokens of what is now as safe as the durability promises."""
+Failed: TypeAlias = Callable[[OSError], object]
+
+
+class _Commit:
+    __slots__ = ("changes", "sync", "token")
+
+    def __init__(self, changes: list[bytes], token: object, sync: bool) -> None:
+        self.changes = changes
+        self.token = token
+        self.sync = sync
+
+
+class _Rotate:
+    __slots__ = ("after",)
+
+    def __init__(self, after: Callable[[int], None]) -> None:
+        self.after = after
+
+
+class _Close:
+    pass
+
+
+class Journal:
+    """Takes changes from one thread and writes them in another, so that many callers share one sync.
+
+    After an error from write or sync nothing more is written: the kernel may have dropped what it could not store,
+    and a retry would report success for data that is gone (ruling 12).
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        disk: Disk,
+        durability: Durability,
+        sync_interval_ms: int,
+        done: Done,
+        failed: Failed,
+    ) -> None:
+        self.directory = directory
+        self.disk = disk
+        self.durability = durability
+        self.sync_interval_s = sync_interval_ms / 1000
+        self.error: OSError | None = None
+        self._done = done
+        self._failed = failed
+        self._queue: queue.SimpleQueue[_Commit | _Rotate | _Close] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="slipstream-journal", daemon=True)
+        self._fd = -1
+        self._header = FileHeader(0, 0, 0)
+        self._length = 0
+        self._unsynced = False
+        self._synced_at = 0.0
+        self.sync_count = 0
+        self.sync_seconds = 0.0
+
+    def create(self, sequence: int) -> None:
+        """Starts a new file."""
+        header = FileHeader(sequence, secrets.randbits(64), self._length)
+        path = journal_path(self.directory, sequence)
+        self._fd = self.disk.open_append(path, create=True)
+        self.disk.write(self._fd, [header.encode()])
+        self.disk.sync(self._fd)
+        self.disk.sync_directory(self.directory)
+        self._header = header
+        self._length = FILE_HEADER_SIZE
+
+    def reopen(self, header: FileHeader, length: int) -> None:
+        """Goes on with the file that recovery found, which is `length` bytes long."""
+        self._fd = self.disk.open_append(journal_path(self.directory, header.sequence), create=False)
+        self._header = header
+        self._length = length
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def sequence(self) -> int:
+        return self._header.sequence
+
+    def submit(self, changes: list[bytes], token: object, *, sync: bool) -> None:
+        """Appends `changes` as part of one commit; `token` comes back through `done`."""
+        self._queue.put(_Commit(changes, token, sync))
+
+    def rotate(self, after: Callable[[int], None]) -> None:
+        """Closes the file behind everything submitted so far and starts the next; `after` gets its number."""
+        self._queue.put(_Rotate(after))
+
+    def close(self) -> None:
+        """Writes what is left, syncs and stops."""
+        if self._thread.is_alive():
+            self._queue.put(_Close())
+            self._thread.join()
+        if self._fd >= 0:
+            self.disk.close(self._fd)
+            self._fd = -1
+
+    def _run(self) -> None:
+        held: _Commit | _Rotate | _Close | None = None
+        while True:
+            item = held if held is not None else self._next()
+            held = None
+            if isinstance(item, _Commit):
+                commits, held = self._gather(item)
+                self._attempt(lambda commits=commits: self._write(commits))  # type: ignore[misc]
+            elif isinstance(item, _Rotate):
+                self._attempt(lambda item=item: self._rotate(item))  # type: ignore[misc]
+            elif item is None:
+                self._attempt(self._sync)
+            else:
+                self._attempt(self._sync)
+                return
+
+    def _next(self) -> _Commit | _Rotate | _Close | None:
+        """The next item; None when it is time for an interval sync."""
+        if not self._unsynced or self.durability is not Durability.INTERVAL:
+            return self._queue.get()
+        try:
+            return self._queue.get(timeout=max(0.0, self._synced_at + self.sync_interval_s - time.monotonic()))
+        except queue.Empty:
+            return None
+
+    def _gather(self, first: _Commit) -> tuple[list[_Commit], _Commit | _Rotate | _Close | None]:
+        """Everything that is waiting now goes into one frame."""
+        commits = [first]
+        while True:
+            try:
+                item = self._queue.get_nowait()
+            except queue.Empty:
+                return commits, None
+            if not isinstance(item, _Commit):
+                return commits, item
+            commits.append(item)
+
+    def _attempt(self, action: Callable[[], None]) -> None:
+        if self.error is not None:
+            return
+        try:
+            action()
+        except OSError as error:
+            self.error = error
+            log.critical("the journal cannot be written, the broker takes no more writes: %s", error)
+            self._failed(error)
+
+    def _write(self, commits: list[_Commit]) -> None:
+        changes = [change for commit in commits for change in commit.changes]
+        if not changes:
+            # Nothing of their own, only a wait for what came before them.
+            self._done([commit.token for commit in commits])
+            return
+        payload = _ARRAY_32.pack(0xDD, len(changes)) + b"".join(changes)
+        self.disk.write(self._fd, [encode_frame(self._header.seed, payload), payload])
+        self._length += FRAME_HEADER_SIZE + len(payload)
+        self._unsynced = True
+        if self.durability is Durability.ALWAYS:
+            if any(commit.sync for commit in commits):
+                self._sync()
+        elif self.durability is Durability.INTERVAL and time.monotonic() >= self._synced_at + self.sync_interval_s:
+            self._sync()
+        self._done([commit.token for commit in commits])
+
+    def _sync(self) -> None:
+        if self._unsynced and self.durability is not Durability.OFF:
+            started = time.monotonic()
+            self.disk.sync(self._fd)
+            self._synced_at = time.monotonic()
+            self.sync_seconds += self._synced_at - started
+            self.sync_count += 1
+            self._unsynced = False
+
+    def _rotate(self, item: _Rotate) -> None:
+        # Whatever the durability: the checkpoint that follows must not be ahead of the journal it builds on.
+        self.disk.sync(self._fd)
+        self._unsynced = False
+        self.disk.close(self._fd)
+        self.create(self.sequence + 1)
+        item.after(self.sequence)
+
+
+def journal_path(directory: Path, sequence: int) -> Path:
+    return directory / f"journal-{sequence:012d}"
+
+
+def journal_numbers(directory: Path) -> list[int]:
+    """The journal files there are, ascending."""
+    names = (path.name.removeprefix("journal-") for path in directory.glob("journal-*"))
+    return sorted(int(name) for name in names if name.isdigit())

@@ -1,0 +1,30 @@
+"""One process at a time on a data directory."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from slipstream.store.damage import DirectoryInUse
+
+
+class DirectoryLock:
+    """Held until `release` or the end of the process, however it ends."""
+
+    def __init__(self, directory: Path) -> None:
+        path = directory / "LOCK"
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(self._fd, 32).decode(errors="replace").strip()
+            os.close(self._fd)
+            raise DirectoryInUse(
+                f"{directory} is in use by process {holder or 'unknown'}: stop it first, or choose another directory"
+            ) from None
+        os.ftruncate(self._fd, 0)
+        os.write(self._fd, f"{os.getpid()}\n".encode())
+
+    def release(self) -> None:
+        os.close(self._fd)

@@ -1,0 +1,125 @@
+"""The log of one partition: segments on disk, then the records that only the journal and memory hold so far."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from operator import attrgetter
+
+from slipstream.record import LogUnreadable, Record
+from slipstream.store.checkpoint import SegmentInfo
+from slipstream.store.segment import PageCache
+
+_offset = attrgetter("offset")
+
+
+class Chunk:
+    """Consecutive records in memory."""
+
+    __slots__ = ("first_index", "payload_bytes", "records")
+
+    def __init__(self, first_index: int) -> None:
+        self.first_index = first_index
+        self.records: list[Record] = []
+        self.payload_bytes = 0
+
+    @property
+    def end_index(self) -> int:
+        return self.first_index + len(self.records)
+
+
+class StoredLog:
+    """What the broker reads and appends to. Only the broker's thread touches it."""
+
+    __slots__ = ("cache", "end_bytes", "first_index", "partition", "sealed", "segments", "tail", "topic", "topic_id")
+
+    def __init__(
+        self, topic_id: int, topic: str, partition: int, segments: list[SegmentInfo], cache: PageCache
+    ) -> None:
+        self.topic_id = topic_id
+        self.topic = topic
+        self.partition = partition
+        self.segments = segments
+        self.cache = cache
+        self.first_index = 0
+        """The oldest record that retention has left."""
+        self.sealed: list[Chunk] = []
+        """Chunks on their way into segments, oldest first."""
+        self.tail = Chunk(segments[-1].end_index if segments else 0)
+        self.end_bytes = segments[-1].end_bytes if segments else 0
+        """Payload bytes ever written."""
+
+    def append(self, record: Record) -> None:
+        tail = self.tail
+        tail.records.append(record)
+        size = len(record.key) + len(record.value)
+        tail.payload_bytes += size
+        self.end_bytes += size
+
+    def read(self, index: int) -> Record:
+        tail = self.tail
+        if index >= tail.first_index:
+            return tail.records[index - tail.first_index]
+        for chunk in self.sealed:
+            if chunk.first_index <= index < chunk.end_index:
+                return chunk.records[index - chunk.first_index]
+        return self.cache.read(self._segment_of(index), index)
+
+    def index_of(self, offset: int) -> int | None:
+        for chunk in (*self.sealed, self.tail):
+            if chunk.records and chunk.records[0].offset <= offset <= chunk.records[-1].offset:
+                return _find(chunk.records, offset, chunk.first_index)
+        for segment in self.segments:
+            if segment.first_offset <= offset <= segment.last_offset:
+                return self._index_in_segment(segment, offset)
+        return None
+
+    def start_at(self, index: int, payload_bytes: int) -> None:
+        """The tail begins here: everything before it is in segments or gone."""
+        assert not self.tail.records, "only an empty tail can be moved"
+        if self.segments and self.segments[-1].end_index != index:
+            last = self.segments[-1]
+            raise LogUnreadable(f"the checkpoint counts {index} records and {last.path} ends at {last.end_index}")
+        self.tail.first_index = index
+        self.end_bytes = payload_bytes
+
+    def seal(self) -> Chunk | None:
+        """Closes the tail, to be written to a segment; None if it is empty."""
+        if not self.tail.records:
+            return None
+        chunk = self.tail
+        self.sealed.append(chunk)
+        self.tail = Chunk(chunk.end_index)
+        return chunk
+
+    def adopt(self, segments: list[SegmentInfo], chunk: Chunk) -> None:
+        """`chunk` is safe in a segment: from now on it is read from there."""
+        self.segments = [segment for segment in segments if segment.end_index > self.first_index]
+        self.sealed.remove(chunk)
+
+    def drop_below(self, index: int) -> None:
+        """Retention gave these up; the compactor removes the files."""
+        self.first_index = index
+        self.segments = [segment for segment in self.segments if segment.end_index > index]
+
+    def _segment_of(self, index: int) -> SegmentInfo:
+        for segment in reversed(self.segments):
+            if segment.first_index <= index:
+                assert index < segment.end_index, f"no record {index} in {self.topic}/{self.partition}"
+                return segment
+        raise AssertionError(f"record {index} of {self.topic}/{self.partition} was removed by retention")
+
+    def _index_in_segment(self, segment: SegmentInfo, offset: int) -> int | None:
+        low, high = 0, len(segment.pages) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.cache.page(segment, middle)[0].offset <= offset:
+                low = middle
+            else:
+                high = middle - 1
+        return _find(self.cache.page(segment, low), offset, segment.first_index + segment.pages[low])
+
+
+def _find(records: Sequence[Record], offset: int, first_index: int) -> int | None:
+    at = bisect_left(records, offset, key=_offset)
+    return first_index + at if at < len(records) and records[at].offset == offset else None

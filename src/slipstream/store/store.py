@@ -1,0 +1,257 @@
+"""The store: a data directory that takes changes, gives back logs, and survives."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from slipstream.store.checkpoint import SegmentInfo, checkpoint_path, read_checkpoint
+from slipstream.store.compactor import Compaction, Compactor, PartitionKey
+from slipstream.store.damage import Damaged, TornTail
+from slipstream.store.disk import Disk
+from slipstream.store.frame import FILE_HEADER_SIZE
+from slipstream.store.journal import Durability, Journal
+from slipstream.store.lock import DirectoryLock
+from slipstream.store.log import Chunk, StoredLog
+from slipstream.store.recovery import Recovery
+from slipstream.store.segment import PageCache, describe
+
+log = logging.getLogger(__name__)
+
+
+class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
+    durability: Durability = Durability.ALWAYS
+    sync_interval_ms: int = 100
+    journal_bytes: int = 32 << 20
+    """A journal file is closed and turned into segments at this size …"""
+    journal_changes: int = 200_000
+    """… or with this many changes, because recovery time grows with their number …"""
+    journal_age_ms: int = 3600 * 1000
+    """… or at this age, so that retention reaches the messages of a quiet topic too."""
+    compaction_backlog_max: int = 4
+    """Closed journal files that may wait for compaction before producers have to."""
+    page_cache_pages: int = 64
+
+
+class Schedule(Protocol):
+    """Runs a function in the broker's thread, from any thread."""
+
+    def __call__(self, function: Callable[..., object], /, *args: object) -> object: ...
+
+
+class Owner(Protocol):
+    """Who runs the broker: told in its own thread what has become of its commits."""
+
+    def durable(self, tokens: list[object]) -> None: ...
+
+    def journal_failed(self, error: OSError) -> None: ...
+
+
+class Store:
+    """One data directory, open. Everything but the two threads it starts is used from the broker's thread."""
+
+    def __init__(self, directory: Path, config: StoreConfig, disk: Disk | None = None) -> None:
+        self.directory = directory
+        self.config = config
+        self.disk = disk or Disk()
+        directory.mkdir(parents=True, exist_ok=True)
+        self._lock = DirectoryLock(directory)
+        try:
+            self.recovery = Recovery(directory)
+        except BaseException:
+            self._lock.release()
+            raise
+        self._catalogue: dict[PartitionKey, list[SegmentInfo]] = {}
+        checkpoint = self.recovery.checkpoint
+        for segment in checkpoint.segments if checkpoint is not None else []:
+            self._catalogue.setdefault((segment.topic_id, segment.partition), []).append(segment)
+        self._cache = PageCache(directory, config.page_cache_pages)
+        self._logs: dict[PartitionKey, StoredLog] = {}
+        self._journal_bytes = 0
+        self._journal_changes = 0
+        self.journal: Journal
+        self.compactor: Compactor
+
+    # Recovery, in this order: snapshot, frames, open.
+
+    @property
+    def snapshot(self) -> bytes | None:
+        return self.recovery.checkpoint.snapshot if self.recovery.checkpoint is not None else None
+
+    def frames(self) -> Iterator[bytes]:
+        for frame in self.recovery.frames():
+            self._journal_bytes += len(frame)
+            yield frame
+
+    def open(self, owner: Owner, schedule: Schedule) -> list[TornTail]:
+        """Starts writing behind what was recovered; returns what a crash left unfinished and was cut off."""
+        self._check_segments()
+        torn = self.recovery.torn
+        for tail in torn:
+            self._cut(tail)
+        self._remove_orphans()
+        self.journal = Journal(
+            self.directory,
+            self.disk,
+            self.config.durability,
+            self.config.sync_interval_ms,
+            lambda tokens: schedule(owner.durable, tokens),
+            lambda error: schedule(owner.journal_failed, error),
+        )
+        end = self.recovery.end
+        if end is None:
+            checkpoint = self.recovery.checkpoint
+            self.journal.create(checkpoint.sequence if checkpoint is not None else 1)
+        else:
+            self.journal.reopen(end.header, end.length)
+        self.compactor = Compactor(
+            self.directory,
+            self.disk,
+            self._catalogue,
+            self.recovery.checkpoint_sequences,
+            lambda stored, chunk, segments: schedule(self._adopt, stored, chunk, segments),
+        )
+        self.journal.start()
+        self.compactor.start()
+        return torn
+
+    def _check_segments(self) -> None:
+        """Every segment the logs need is there; whether its bytes are right is checked when it is first read."""
+        for key, segments in self._catalogue.items():
+            stored = self._logs.get(key)
+            for segment in segments:
+                if stored is not None and segment.end_index <= stored.first_index:
+                    continue
+                path = self.directory / segment.path
+                size = path.stat().st_size if path.exists() else None
+                if size is None:
+                    raise Damaged(path, 0, f"the segment is missing; it holds {describe(segment)}")
+                if size != segment.file_bytes:
+                    raise Damaged(
+                        path, size, f"the segment should have {segment.file_bytes} bytes; it holds {describe(segment)}"
+                    )
+
+    def _cut(self, tail: TornTail) -> None:
+        """Keeps what is cut off beside the journal: it may tell someone what happened."""
+        with tail.path.open("rb") as file:
+            file.seek(tail.position)
+            rest = file.read()
+        if rest.strip(b"\0"):
+            self.disk.replace_file(tail.path.with_name(f"{tail.path.name}.torn-{tail.position}"), [rest])
+        if tail.position < FILE_HEADER_SIZE:
+            self.disk.remove(tail.path)
+            self.disk.sync_directory(self.directory)
+        else:
+            self.disk.truncate(tail.path, tail.position)
+        log.warning("%s", tail)
+
+    def _remove_orphans(self) -> None:
+        """Segment files that neither checkpoint names: left by a compaction that a crash cut short or a merge."""
+        named = {segment.path for segments in self._catalogue.values() for segment in segments}
+        files = {str(path.relative_to(self.directory)) for path in (self.directory / "segments").glob("*/*/*")}
+        if files <= named:
+            return
+        try:
+            before = [read_checkpoint(checkpoint_path(self.directory, n)) for n in self.recovery.checkpoint_sequences]
+        except Damaged as damage:
+            log.warning("not looking for left-over segments: %s", damage)
+            return
+        named.update(segment.path for checkpoint in before for segment in checkpoint.segments)
+        for name in files - named:
+            log.info("removing %s, left over from an earlier run", name)
+            self.disk.remove(self.directory / name)
+
+    # Logs
+
+    def open_log(self, topic_id: int, topic: str, partition: int) -> StoredLog:
+        key = (topic_id, partition)
+        stored = StoredLog(topic_id, topic, partition, list(self._catalogue.get(key, [])), self._cache)
+        self._logs[key] = stored
+        return stored
+
+    def log(self, topic_id: int, partition: int) -> StoredLog:
+        return self._logs[topic_id, partition]
+
+    def expired(
+        self,
+        topic_id: int,
+        partition: int,
+        *,
+        before_ms: int | None,
+        keep_bytes: int | None,
+        below_index: int,
+    ) -> tuple[int, int] | None:
+        """Up to where whole segments are past their time, or more than should be kept: (index, bytes before it)."""
+        stored = self._logs[topic_id, partition]
+        end: SegmentInfo | None = None
+        for segment in stored.segments:
+            old = before_ms is not None and segment.last_timestamp_ms < before_ms
+            excess = keep_bytes is not None and stored.end_bytes - segment.end_bytes >= keep_bytes
+            if segment.end_index > below_index or not (old or excess):
+                break
+            end = segment
+        return (end.end_index, end.end_bytes) if end is not None else None
+
+    def drop_below(self, topic_id: int, partition: int, first_index: int) -> None:
+        """Recovery found that retention had given these up."""
+        self._logs[topic_id, partition].drop_below(first_index)
+
+    def trim(self, topic_id: int, partition: int, first_index: int) -> None:
+        """Removes what retention gave up. The change that says so must be durable."""
+        self.drop_below(topic_id, partition, first_index)
+        self.compactor.trim(topic_id, partition, first_index)
+
+    def _adopt(self, stored: StoredLog, chunk: Chunk, segments: list[SegmentInfo]) -> None:
+        stored.adopt(segments, chunk)
+
+    # Writing
+
+    @property
+    def behind(self) -> bool:
+        """Compaction cannot keep up, or has failed: memory would grow without end if producers went on."""
+        return self.compactor.backlog > self.config.compaction_backlog_max or self.compactor.error is not None
+
+    def submit(self, changes: list[bytes], token: object, *, sync: bool) -> None:
+        self._journal_bytes += sum(map(len, changes))
+        self._journal_changes += len(changes)
+        self.journal.submit(changes, token, sync=sync)
+
+    @property
+    def wants_rotation(self) -> bool:
+        config = self.config
+        full = self._journal_bytes >= config.journal_bytes or self._journal_changes >= config.journal_changes
+        return full and not self.behind
+
+    @property
+    def journal_changes(self) -> int:
+        """Changes in the current journal file since the start."""
+        return self._journal_changes
+
+    def rotate(self, snapshot: bytes) -> None:
+        """Closes the journal file; `snapshot` is the state with everything submitted so far, and nothing more."""
+        chunks = []
+        for stored in self._logs.values():
+            end_bytes = stored.end_bytes
+            chunk = stored.seal()
+            if chunk is not None:
+                chunks.append((stored, chunk, end_bytes))
+        compaction = Compaction(snapshot, chunks)
+        self.compactor.announce()
+
+        def after(sequence: int) -> None:
+            compaction.sequence = sequence
+            self.compactor.compact(compaction)
+
+        self.journal.rotate(after)
+        self._journal_bytes = self._journal_changes = 0
+
+    def close(self) -> None:
+        """Writes what is left and lets go of the directory."""
+        if hasattr(self, "journal"):
+            self.journal.close()
+            self.compactor.close()
+        self._lock.release()
