@@ -1,0 +1,33 @@
+"""Fixtures every test may use: a real server in a process of its own, on a free port, gone when the test is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.server_process import ServerProcess
+
+StartServer = Callable[..., ServerProcess]
+
+
+@pytest.fixture
+def start_server(tmp_path: Path) -> Iterator[StartServer]:
+    """Starts servers: `start_server("--max-in-flight", "2")`, on the test's own directory unless told otherwise."""
+    servers: list[ServerProcess] = []
+
+    def start(*arguments: str, data: Path | None = None) -> ServerProcess:
+        server = ServerProcess(data or tmp_path / "data", *arguments)
+        servers.append(server)
+        server.start()
+        return server
+
+    yield start
+    for server in servers:
+        server.kill()
+
+
+@pytest.fixture
+def server(start_server: StartServer) -> ServerProcess:
+    return start_server()

@@ -1,0 +1,136 @@
+"""A real `slipstream serve` in its own process, and the small HTTP client the tests talk to it with."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+
+class ServerProcess:
+    """Started on a free port; `base` is its address once `start` has returned."""
+
+    def __init__(self, data: Path, *arguments: str) -> None:
+        self.data = data
+        self.arguments = arguments
+        self.port = 0
+        self.process: subprocess.Popen[str] | None = None
+        self.client = httpx.Client(timeout=10)
+        self.log: list[str] = []
+
+    @property
+    def base(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Returns when it listens; raises with its log if it ends instead."""
+        command = [sys.executable, "-m", "slipstream", "serve", "--port", str(self.port), "--data", str(self.data)]
+        self.process = subprocess.Popen(
+            [*command, *self.arguments],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={name: value for name, value in os.environ.items() if not name.startswith("SLIPSTREAM_")},
+        )
+        listening = threading.Event()
+        threading.Thread(target=self._read_log, args=(self.process, listening), daemon=True).start()
+        assert listening.wait(30), "the server neither listened nor ended within 30 s"
+        if self.port == 0:
+            raise AssertionError("the server did not start:\n" + "".join(self.log))
+
+    def _read_log(self, process: subprocess.Popen[str], listening: threading.Event) -> None:
+        assert process.stderr is not None
+        with process.stderr as lines:
+            for line in lines:
+                self.log.append(line)
+                found = re.search(r"listening on http://[^ ]*:(\d+)", line)
+                if found:
+                    self.port = int(found[1])
+                    listening.set()
+        listening.set()
+
+    def kill(self) -> None:
+        """As a crash would: no warning, no cleaning up."""
+        self._end(signal.SIGKILL)
+        self.client.close()
+
+    def crash(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """Politely; returns the exit code."""
+        return self._end(signal.SIGTERM)
+
+    def _end(self, number: signal.Signals) -> int:
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(30)
+
+    def restart(self) -> None:
+        """Kills it and starts it again on the same port and directory."""
+        self.crash()
+        self.start()
+
+    # Requests
+
+    def get(self, path: str, **arguments: Any) -> httpx.Response:
+        return self.client.get(self.base + path, **arguments)
+
+    def post(self, path: str, body: Any = None, **arguments: Any) -> httpx.Response:
+        if body is not None:
+            arguments["content"] = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return self.client.post(self.base + path, **arguments)
+
+    def create(self, name: str, partitions: int = 1) -> None:
+        response = self.post("/v1/topics", {"name": name, "partitions": partitions})
+        assert response.status_code == 201, response.text
+
+    def produce(self, topic: str, value: str, key: str = "", **envelope: Any) -> httpx.Response:
+        body: dict[str, Any] = {"topic": topic, "value": value, "key": key}
+        if envelope:
+            body["envelope"] = envelope
+        return self.post("/v1/produce", body)
+
+    def ack(self, topic: str, item: dict[str, Any], group: str = "g", owner: str = "o") -> httpx.Response:
+        return self.post("/v1/ack", self._settlement(topic, item, group, owner))
+
+    def nack(
+        self, topic: str, item: dict[str, Any], reason: str = "", group: str = "g", owner: str = "o"
+    ) -> httpx.Response:
+        return self.post("/v1/nack", self._settlement(topic, item, group, owner) | {"reason": reason})
+
+    def _settlement(self, topic: str, item: dict[str, Any], group: str, owner: str) -> dict[str, Any]:
+        place = {"partition": item["partition"], "offset": item["offset"]}
+        return {"topic": topic, "group": group, "owner": owner, **place}
+
+    @contextlib.contextmanager
+    def consume(self, topic: str, group: str = "g", owner: str = "o", lease_ms: int = 0) -> Iterator[Iterator[Any]]:
+        """An open stream: iterate over it for items; each waits at most 10 s."""
+        query = {"topic": topic, "group": group, "owner": owner, "lease_ms": str(lease_ms)}
+        with self.client.stream("GET", self.base + "/v1/consume", params=query) as response:
+            if response.status_code != 200:
+                raise AssertionError(f"{response.status_code} {response.read().decode()}")
+            yield (json.loads(line) for line in response.iter_lines() if line)
+
+    def raw(self, data: bytes, *, finish: bool = True, timeout: float = 10) -> bytes:
+        """Sends bytes as they are and returns everything that comes back until the server closes."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=timeout) as connection:
+            connection.sendall(data)
+            if finish:
+                connection.shutdown(socket.SHUT_WR)
+            received = b""
+            with contextlib.suppress(TimeoutError, ConnectionResetError):
+                while chunk := connection.recv(65536):
+                    received += chunk
+            return received
