@@ -102,6 +102,7 @@ class Broker:
             routing = Routing(decision.label, decision.meta or {})
             envelope = self._apply_decision(envelope, decision)
         operation = deadline_ms = None
+        size = len(key) + len(value)
         if envelope is None:
             topic = self.state.topics.get(name) or self.topic(name)
             partition = topic.partition_for(key)
@@ -117,14 +118,14 @@ class Broker:
             known = self.state.produced.find(identity, now_ms)
             if known is not None and known.status is not Status.FAILED:
                 return self._duplicate(topic, known)
-            self._check_room(topic, partition, len(key) + len(value), now_ms)
+            self._check_room(topic, partition, size, now_ms)
             operation = self.state.produced.put(identity, Status.PENDING, now_ms)
             operation.partition, operation.offset = partition.number, topic.next_offset
         else:
-            self._check_room(topic, partition, len(key) + len(value), now_ms)
+            self._check_room(topic, partition, size, now_ms)
         offset = topic.next_offset
         meta = encode_meta(envelope, routing, attributes)
-        self.dispatcher.append(partition, Record(offset, now_ms, key, value, meta), operation, deadline_ms)
+        self.dispatcher.append(partition, Record(offset, now_ms, key, value, meta), size, operation, deadline_ms)
         self.produced_total += 1
         return Placement(topic.name, partition.number, offset)
 

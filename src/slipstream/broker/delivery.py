@@ -184,13 +184,13 @@ class Dispatcher:
         copy = Record(
             graveyard.next_offset, now_ms, record.key, record.value, encode_meta(kept, meta.routing, meta.attributes)
         )
-        self.append(partition, copy, None, None)
+        self.append(partition, copy, record.size, None, None)
 
     def append(
-        self, partition: Partition, record: Record, operation: Operation | None, deadline_ms: int | None
+        self, partition: Partition, record: Record, size: int, operation: Operation | None, deadline_ms: int | None
     ) -> None:
         """Writes a record to a partition; it shows once the journal has it."""
-        index = partition.append(record)
+        index = partition.append(record, size)
         partition.topic.next_offset = record.offset + 1
         effects = self.effects
         effects.changes.append(encode_change(Published(partition.topic.id, partition.number, record)))

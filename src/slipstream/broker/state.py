@@ -84,7 +84,7 @@ class State:
         topic = self.topics_by_id[change.topic_id]
         partition = topic.partitions[change.partition]
         record = change.record
-        index = partition.append(record)
+        index = partition.append(record, record.size)
         partition.committed = partition.count
         topic.next_offset = max(topic.next_offset, record.offset + 1)
         envelope = decode_meta(record.meta).envelope

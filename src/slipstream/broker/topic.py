@@ -90,11 +90,11 @@ class Partition:
         """At least this many records are finished by every group that counts; and their bytes."""
         self.floor_bytes = 0
 
-    def append(self, record: Record) -> int:
+    def append(self, record: Record, size: int) -> int:
         index = self.count
         self.log.append(record)
         self.count = index + 1
-        self.bytes_total += record.size
+        self.bytes_total += size
         return index
 
 

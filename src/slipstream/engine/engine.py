@@ -32,6 +32,11 @@ from slipstream.store import Durability, Store, TornTail
 log = logging.getLogger(__name__)
 
 
+LAZY_S = 0.005
+LAZY_CHANGES = 4_096
+"""With durability off, changes go to the journal after this time or in this number."""
+
+
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     tick_ms: int = 10
     """The clock of leases and retries goes no finer than this."""
@@ -72,11 +77,15 @@ class Engine:
         self.store = store
         self.broker = Broker(broker_config, store.open_log)
         self.failure: Unavailable | None = None
+        self._refusal: BrokerError | None = None
+        """Why producers are turned away in this turn of the loop."""
         self.torn: list[TornTail] = []
         self._waits = store.config.durability is not Durability.OFF
         self._waiters: list[Waiter] = []
         self._after: list[Callable[[], None]] = []
         self._in_journal: deque[_Batch] = deque()
+        self._unsubmitted: list[bytes] = []
+        self._submit_timer: asyncio.TimerHandle | None = None
         self._flush_scheduled = False
         self._closed = False
         self._timer: asyncio.TimerHandle | None = None
@@ -114,6 +123,7 @@ class Engine:
             if timer is not None:
                 timer.cancel()
         self._flush()
+        self._submit_now()
         self._closed = True
         await self._loop.run_in_executor(None, self.store.close)
         # What the journal said last was scheduled from its thread before this is, so it has had its turn by then.
@@ -138,14 +148,12 @@ class Engine:
         envelope: Envelope | None = None,
         decision: RoutingDecision | None = None,
     ) -> Placement:
-        if self.failure is not None:
-            raise self.failure
-        if self.store.behind:
-            raise self._behind()
-        placement = self.broker.produce(self.now_ms(), topic, key, value, envelope, decision)
-        self._waiters.append(waiter)
         if not self._flush_scheduled:
             self._schedule_flush()
+        if self._refusal is not None:
+            raise self._refusal
+        placement = self.broker.produce(self._now_ms, topic, key, value, envelope, decision)
+        self._waiters.append(waiter)
         return placement
 
     def ack(self, waiter: Waiter, topic: str, group: str, partition: int, offset: int, owner: str) -> None:
@@ -198,9 +206,12 @@ class Engine:
     # The cycle: flush → journal → durable → deliver
 
     def _schedule_flush(self) -> None:
+        """The first command of a turn of the loop sets the time for all of them."""
         if not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
+            self.now_ms()
+            self._refusal = self.failure or (self._behind() if self.store.behind else None)
 
     def _flush(self) -> None:
         """Sends what is to be delivered, and hands what happened in this turn to the journal."""
@@ -219,21 +230,38 @@ class Engine:
             if self.failure is not None:
                 self._refuse(batch, self.failure)
                 continue
-            self._in_journal.append(batch)
-            sync = bool(batch.waiters or batch.publications or batch.after)
-            self.store.submit(changes, batch, sync=sync)
-            if not self._waits:
+            if self._waits:
+                self._in_journal.append(batch)
+                self.store.submit(changes, batch, sync=bool(batch.waiters or batch.publications or batch.after))
+            else:
+                self._submit_later(changes)
                 self._settle(batch)
         if self.store.wants_rotation:
             self._rotate()
         self._set_timer()
 
+    def _submit_later(self, changes: list[bytes]) -> None:
+        """Nobody waits for the journal: give it fewer and larger pieces, for each one wakes its thread."""
+        self._unsubmitted += changes
+        if len(self._unsubmitted) >= LAZY_CHANGES:
+            self._submit_now()
+        elif self._submit_timer is None:
+            self._submit_timer = self._loop.call_later(LAZY_S, self._submit_now)
+
+    def _submit_now(self) -> None:
+        if self._submit_timer is not None:
+            self._submit_timer.cancel()
+            self._submit_timer = None
+        if self._unsubmitted:
+            changes, self._unsubmitted = self._unsubmitted, []
+            self.store.submit(changes, None, sync=False)
+
     def durable(self, tokens: list[object]) -> None:
         """From the store: these batches are as safe as the durability promises."""
         for token in tokens:
-            batch = self._in_journal.popleft()
-            assert batch is token, "the journal answers in the order it was asked"
-            if self._waits:
+            if token is not None:
+                batch = self._in_journal.popleft()
+                assert batch is token, "the journal answers in the order it was asked"
                 self._settle(batch)
         if self._waits:
             self._flush()
@@ -290,6 +318,7 @@ class Engine:
 
     def _rotate(self) -> None:
         self._rotated_at_ms = self.now_ms()
+        self._submit_now()
         self.store.rotate(self.broker.snapshot())
 
     def _check_retention(self) -> None:
@@ -312,7 +341,7 @@ class Engine:
             topic.id,
             number,
             before_ms=self.now_ms() - topic.config.retention_ms if topic.config.retention_ms else None,
-            keep_bytes=topic.config.retention_bytes or None,
+            up_to_bytes=partition.bytes_total - topic.config.retention_bytes if topic.config.retention_bytes else 0,
             below_index=self.broker.unfinished_from(partition) if topic.config.hold_unfinished else partition.committed,
         )
         if end is None:

@@ -95,6 +95,8 @@ class Connection(HttpToolsProtocol):
         self._held: deque[tuple[Route, Exchange]] = deque()
         """Hot requests that wait for the ASGI request before them."""
         self._reading_paused = False
+        self._unhindered = True
+        """Nothing waits for the last answer to be written."""
         self._refusing = False
         self._lingered = 0
         self._quiet_sweeps = 0
@@ -262,6 +264,14 @@ class Connection(HttpToolsProtocol):
     def send_answers(self) -> None:
         """Writes every answer that is known and whose predecessors are written."""
         answers = self._answers
+        if len(answers) == 1 and self._unhindered and answers[0].plain:
+            # Nearly every answer: the only one, nothing to add to it, nobody waiting behind it.
+            exchange = answers[0]
+            if exchange.done:
+                answers.clear()
+                if not self.transport.is_closing():
+                    self.transport.write(exchange.response)
+            return
         while answers and answers[0].done:
             exchange = answers.popleft()
             if self.transport.is_closing():
@@ -276,16 +286,14 @@ class Connection(HttpToolsProtocol):
         if self._cold is not None:
             cold, self._cold = self._cold, None
             super()._start_asgi_task(*cold)
+        self._unhindered = True
 
     def open_stream(self, exchange: Exchange, topic: str, group: str, owner: str, lease_ms: int) -> None:
         """The connection belongs to the stream from here on."""
         stream = Stream(self, chunked=not exchange.close or self.parser.get_http_version() != "1.0")
         stream.consumer = self.front.engine.attach(topic, group, owner, lease_ms, stream)
         # Requests pipelined before it are answered first: their answers are all that may stand in the queue.
-        exchange.done = True
         self._answers.remove(exchange)
-        if self._answers:
-            self._answers[-1].close = False
         self._stream = stream
         stream.begin(exchange.request_id)
 
@@ -346,6 +354,7 @@ class Connection(HttpToolsProtocol):
     # Flow control
 
     def _pause_reading(self) -> None:
+        self._unhindered = False
         if not self._reading_paused:
             self._reading_paused = True
             self.flow.pause_reading()
@@ -393,6 +402,6 @@ class Connection(HttpToolsProtocol):
         if self._stream is not None:
             self._stream.end()
         elif self._answers:
-            self._answers[-1].close = True
+            self._answers[-1].end_connection()
         else:
             super().shutdown()

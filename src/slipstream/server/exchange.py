@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from slipstream.broker import BrokerError
-from slipstream.server.response import render, render_broker_error, with_headers
+from slipstream.server.response import render_broker_error, with_headers
 
 if TYPE_CHECKING:
     from slipstream.server.connection import Connection
@@ -14,16 +14,10 @@ if TYPE_CHECKING:
 class Exchange:
     """Answers leave a connection in the order of the requests, whenever they become known."""
 
-    __slots__ = ("body", "close", "connection", "done", "head_only", "method", "query", "request_id", "response")
+    __slots__ = ("body", "close", "connection", "done", "method", "plain", "query", "request_id", "response")
 
     def __init__(
-        self,
-        connection: Connection,
-        method: bytes,
-        query: bytes,
-        body: bytes,
-        request_id: bytes | None,
-        close: bool,
+        self, connection: Connection, method: bytes, query: bytes, body: bytes, request_id: bytes | None, close: bool
     ) -> None:
         self.connection = connection
         self.method = method
@@ -32,22 +26,29 @@ class Exchange:
         self.request_id = request_id
         self.close = close
         """The connection ends with this answer."""
-        self.response: bytes | None = None
+        self.plain = request_id is None and not close and method != b"HEAD"
+        """The response goes out as it is."""
+        self.response = b""
         self.done = False
 
     def answer(self, response: bytes) -> None:
         self.response = response
-        self.settled(None)
+        self.done = True
+        self.connection.send_answers()
 
     def settled(self, error: BrokerError | None) -> None:
-        """The engine is through with it; without a prepared response the answer is 204."""
+        """The engine is through with the command; whoever gave it has put the response here."""
         if error is not None:
             self.response = render_broker_error(error)
         self.done = True
         self.connection.send_answers()
 
+    def end_connection(self) -> None:
+        self.close = True
+        self.plain = False
+
     def rendered(self) -> bytes:
-        response = self.response if self.response is not None else render(204)
+        response = self.response
         if self.request_id is not None:
             response = with_headers(response, b"X-Request-Id: " + self.request_id + b"\r\n")
         if self.close:

@@ -67,6 +67,7 @@ class V1:
             b"/v1/nack": Route(POST=self.nack),
         }
         self._produced: dict[str, bytes] = {}
+        self._no_content = render(204)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def handle(self, route: Route, exchange: Exchange) -> None:
@@ -84,6 +85,7 @@ class V1:
     def forget_rendered(self) -> None:
         """Once a second: the answers kept ready carry the date."""
         self._produced.clear()
+        self._no_content = render(204)
 
     def healthz(self, exchange: Exchange) -> None:
         failure = self.engine.failure
@@ -158,10 +160,12 @@ class V1:
     def ack(self, exchange: Exchange) -> None:
         request = _decode_ack(exchange.body) if exchange.body else ack_from_query(parse_query(exchange.query))
         self.engine.ack(exchange, *_settlement(request))
+        exchange.response = self._no_content
 
     def nack(self, exchange: Exchange) -> None:
         request = _decode_nack(exchange.body) if exchange.body else nack_from_query(parse_query(exchange.query))
         self.engine.nack(exchange, *_settlement(request), request.reason or "")
+        exchange.response = self._no_content
 
 
 def _settlement(request: AckRequest) -> tuple[str, str, int, int, str]:

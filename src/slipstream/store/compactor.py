@@ -27,13 +27,12 @@ Adopt: TypeAlias = Callable[[StoredLog, Chunk, list[SegmentInfo]], object]
 class Compaction:
     """Everything the journal held before file `sequence`: the state then, and the records that became due."""
 
-    __slots__ = ("chunks", "end_bytes", "sequence", "snapshot")
+    __slots__ = ("chunks", "sequence", "snapshot")
 
-    def __init__(self, snapshot: bytes, chunks: list[tuple[StoredLog, Chunk, int]]) -> None:
+    def __init__(self, snapshot: bytes, chunks: list[tuple[StoredLog, Chunk]]) -> None:
         self.sequence = 0
         self.snapshot = snapshot
         self.chunks = chunks
-        """(log, chunk, payload bytes ever written up to the chunk's end)"""
 
 
 class _Trim:
@@ -63,6 +62,8 @@ class Compactor:
         self._adopt = adopt
         self._queue: queue.SimpleQueue[Compaction | _Trim | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="slipstream-compactor", daemon=True)
+        self._end_bytes: dict[PartitionKey, int] = {}
+        """Payload bytes ever written to a partition up to the end of its last segment."""
         self._superseded: list[Path] = []
         """Merged into a newer segment; the checkpoint before the last still names them."""
         self._pending = 0
@@ -123,9 +124,7 @@ class Compactor:
 
     def _compact(self, compaction: Compaction) -> None:
         superseded, self._superseded = self._superseded, []
-        adopted = [
-            (stored, chunk, self._write(stored, chunk, end_bytes)) for stored, chunk, end_bytes in compaction.chunks
-        ]
+        adopted = [(stored, chunk, self._write(stored, chunk)) for stored, chunk in compaction.chunks]
         segments = [segment for part in self.catalogue.values() for segment in part]
         checkpoint = Checkpoint(compaction.sequence, compaction.snapshot, segments)
         write_checkpoint(self.directory, checkpoint, self.disk)
@@ -135,13 +134,15 @@ class Compactor:
         for path in superseded:
             self.disk.remove(path)
 
-    def _write(self, stored: StoredLog, chunk: Chunk, end_bytes: int) -> list[SegmentInfo]:
+    def _write(self, stored: StoredLog, chunk: Chunk) -> list[SegmentInfo]:
         key = (stored.topic_id, stored.partition)
+        start_bytes = self._end_bytes.get(key, stored.start_bytes)
         before = self.catalogue.get(key, [])
         records, first_index = chunk.records, chunk.first_index
         if before and before[-1].end_index == first_index and before[-1].payload_bytes < MERGE_BELOW_BYTES:
             records = read_segment(self.directory, before[-1]) + records
             first_index = before[-1].first_index
+            start_bytes -= before[-1].payload_bytes
             self._superseded.append(self.directory / before[-1].path)
             before = before[:-1]
         segment = write_segment(
@@ -151,10 +152,11 @@ class Compactor:
             topic=stored.topic,
             partition=stored.partition,
             first_index=first_index,
-            end_bytes=end_bytes,
+            start_bytes=start_bytes,
             records=records,
         )
         self.catalogue[key] = [*before, segment]
+        self._end_bytes[key] = segment.end_bytes
         return self.catalogue[key]
 
     def _forget_before(self, sequence: int) -> None:

@@ -16,12 +16,11 @@ _offset = attrgetter("offset")
 class Chunk:
     """Consecutive records in memory."""
 
-    __slots__ = ("first_index", "payload_bytes", "records")
+    __slots__ = ("first_index", "records")
 
     def __init__(self, first_index: int) -> None:
         self.first_index = first_index
         self.records: list[Record] = []
-        self.payload_bytes = 0
 
     @property
     def end_index(self) -> int:
@@ -31,7 +30,7 @@ class Chunk:
 class StoredLog:
     """What the broker reads and appends to. Only the broker's thread touches it."""
 
-    __slots__ = ("cache", "end_bytes", "first_index", "partition", "sealed", "segments", "tail", "topic", "topic_id")
+    __slots__ = ("cache", "first_index", "partition", "sealed", "segments", "start_bytes", "tail", "topic", "topic_id")
 
     def __init__(
         self, topic_id: int, topic: str, partition: int, segments: list[SegmentInfo], cache: PageCache
@@ -46,15 +45,11 @@ class StoredLog:
         self.sealed: list[Chunk] = []
         """Chunks on their way into segments, oldest first."""
         self.tail = Chunk(segments[-1].end_index if segments else 0)
-        self.end_bytes = segments[-1].end_bytes if segments else 0
-        """Payload bytes ever written."""
+        self.start_bytes = 0
+        """Payload bytes written before the first record that was appended here."""
 
     def append(self, record: Record) -> None:
-        tail = self.tail
-        tail.records.append(record)
-        size = len(record.key) + len(record.value)
-        tail.payload_bytes += size
-        self.end_bytes += size
+        self.tail.records.append(record)
 
     def read(self, index: int) -> Record:
         tail = self.tail
@@ -81,7 +76,7 @@ class StoredLog:
             last = self.segments[-1]
             raise LogUnreadable(f"the checkpoint counts {index} records and {last.path} ends at {last.end_index}")
         self.tail.first_index = index
-        self.end_bytes = payload_bytes
+        self.start_bytes = payload_bytes
 
     def seal(self) -> Chunk | None:
         """Closes the tail, to be written to a segment; None if it is empty."""

@@ -33,7 +33,7 @@ def write_segment(
     topic: str,
     partition: int,
     first_index: int,
-    end_bytes: int,
+    start_bytes: int,
     records: Sequence[Record],
 ) -> SegmentInfo:
     """Writes the records, which are consecutive in their partition, and syncs them."""
@@ -44,11 +44,12 @@ def write_segment(
     with pa.ipc.new_file(sink, _schema(), options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         for start, end in zip(pages, [*pages[1:], len(records)], strict=True):
             writer.write_batch(_batch(records[start:end]))
-    data = sink.getvalue()
+    data: bytes = sink.getvalue().to_pybytes()
     relative = f"segments/{topic_id}-{topic}/{partition}/{first_index:016d}-{len(records)}.arrow"
     path = directory / relative
     disk.make_directory(path.parent)
-    disk.replace_file(path, [data.to_pybytes()])
+    disk.replace_file(path, [data])
+    payload_bytes = sum(record.size for record in records)
     return SegmentInfo(
         topic_id=topic_id,
         partition=partition,
@@ -58,10 +59,10 @@ def write_segment(
         first_offset=records[0].offset,
         last_offset=records[-1].offset,
         last_timestamp_ms=max(record.timestamp_ms for record in records),
-        payload_bytes=sum(record.size for record in records),
-        end_bytes=end_bytes,
+        payload_bytes=payload_bytes,
+        end_bytes=start_bytes + payload_bytes,
         file_bytes=len(data),
-        crc=google_crc32c.value(memoryview(data)),
+        crc=google_crc32c.value(data),
         pages=pages,
     )
 

@@ -182,15 +182,18 @@ class Store:
         partition: int,
         *,
         before_ms: int | None,
-        keep_bytes: int | None,
+        up_to_bytes: int,
         below_index: int,
     ) -> tuple[int, int] | None:
-        """Up to where whole segments are past their time, or more than should be kept: (index, bytes before it)."""
+        """Up to where whole segments are past their time, or end within the first `up_to_bytes` ever written.
+
+        Returns (index, bytes before it), or None.
+        """
         stored = self._logs[topic_id, partition]
         end: SegmentInfo | None = None
         for segment in stored.segments:
             old = before_ms is not None and segment.last_timestamp_ms < before_ms
-            excess = keep_bytes is not None and stored.end_bytes - segment.end_bytes >= keep_bytes
+            excess = segment.end_bytes <= up_to_bytes
             if segment.end_index > below_index or not (old or excess):
                 break
             end = segment
@@ -235,10 +238,9 @@ class Store:
         """Closes the journal file; `snapshot` is the state with everything submitted so far, and nothing more."""
         chunks = []
         for stored in self._logs.values():
-            end_bytes = stored.end_bytes
             chunk = stored.seal()
             if chunk is not None:
-                chunks.append((stored, chunk, end_bytes))
+                chunks.append((stored, chunk))
         compaction = Compaction(snapshot, chunks)
         self.compactor.announce()
 
