@@ -1,0 +1,1 @@
+"""Measurements, as ratios within one run on one machine: `make bench`."""
