@@ -27,7 +27,8 @@ from slipstream.broker import (
     Unavailable,
 )
 from slipstream.broker.changes import decode_changes
-from slipstream.store import Durability, Store, TornTail
+from slipstream.record import LogUnreadable
+from slipstream.store import Damaged, Durability, Store, TornTail
 
 log = logging.getLogger(__name__)
 
@@ -91,10 +92,15 @@ class Engine:
     def recover(self) -> None:
         """Brings back what the directory holds. Takes no event loop."""
         broker, store = self.broker, self.store
-        if store.snapshot is not None:
-            broker.restore(store.snapshot)
-        for frame in store.frames():
-            broker.replay(decode_changes(frame))
+        try:
+            if store.snapshot is not None:
+                broker.restore(store.snapshot)
+            for frame in store.frames():
+                broker.replay(decode_changes(frame))
+        except (msgspec.DecodeError, LookupError, ValueError, LogUnreadable) as error:
+            # The checksum is right and the content is not: written by a newer slipstream, or by a bug.
+            reason = f"it cannot be applied ({type(error).__name__}: {error})"
+            raise Damaged(*store.recovery.at, reason) from error
         for topic in broker.state.topics.values():
             for partition in topic.partitions:
                 if partition.first_index:
@@ -110,11 +116,11 @@ class Engine:
 
     async def close(self) -> None:
         """Writes what is left and lets go of the data directory; waiters are settled first."""
+        self._flush()
+        self._closed = True
         for timer in (self._timer, self._retention_timer):
             if timer is not None:
                 timer.cancel()
-        self._flush()
-        self._closed = True
         await self._loop.run_in_executor(None, self.store.close)
         # What the journal said last was scheduled from its thread before this is, so it has had its turn by then.
         said = asyncio.Event()
@@ -224,7 +230,7 @@ class Engine:
             self.store.submit(changes, batch, sync=sync)
             if not self._waits:
                 self._settle(batch)
-        if self.store.wants_rotation:
+        if self.store.wants_rotation and self.failure is None:
             self._rotate()
         self._set_timer()
 
@@ -244,7 +250,9 @@ class Engine:
             f"the journal cannot be written ({error}): writes are refused until the broker is restarted on a good disk"
         )
         while self._in_journal:
-            self._refuse(self._in_journal.popleft(), self.failure)
+            batch = self._in_journal.popleft()
+            if self._waits:  # otherwise they were answered when the journal took them
+                self._refuse(batch, self.failure)
 
     def _settle(self, batch: _Batch) -> None:
         if batch.publications:

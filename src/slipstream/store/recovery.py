@@ -29,6 +29,10 @@ class Recovery:
         self.checkpoint = self._read_checkpoint()
         self.end: JournalEnd | None = None
         self.torn: list[TornTail] = []
+        self.at: tuple[Path, int] = (checkpoint_path(directory, 0), 0)
+        """Where what `frames` gave last stands."""
+        if self.checkpoint is not None:
+            self.at = (checkpoint_path(directory, self.checkpoint.sequence), 0)
 
     def _read_checkpoint(self) -> Checkpoint | None:
         if not self.checkpoint_sequences:
@@ -47,8 +51,7 @@ class Recovery:
             path = journal_path(self.directory, number)
             data = path.read_bytes()
             last = number == numbers[-1]
-            if last and len(data) < FILE_HEADER_SIZE:
-                # A crash while the file was being started: nothing can have been promised from it.
+            if last and self._is_unstarted(number, data):
                 self.torn.append(TornTail(path, 0, len(data), "the file header is cut short"))
                 return
             header = FileHeader.decode(path, data)
@@ -63,9 +66,19 @@ class Recovery:
                     self.torn.append(item)
                     end = item.position
                 else:
-                    yield item
+                    self.at = (path, item.position)
+                    yield item.payload
             length = end
             self.end = JournalEnd(header, end)
+
+    def _is_unstarted(self, number: int, data: bytes) -> bool:
+        """A crash while the file was being started: nothing can have been promised from it.
+
+        The file a checkpoint names was whole before the checkpoint was written, so there it is damage.
+        """
+        if self.checkpoint is not None and number == self.checkpoint.sequence:
+            return False
+        return len(data) < FILE_HEADER_SIZE or not data.strip(b"\0")
 
     def _numbers(self) -> list[int]:
         """The journal files to replay: without a gap, from the checkpoint on."""
@@ -75,6 +88,10 @@ class Recovery:
         if not replay:
             if numbers or self.checkpoint is not None:
                 raise Damaged(journal_path(self.directory, first), 0, "the journal file is missing")
+            segments = self.directory / "segments"
+            if any(segments.glob("*/*/*.arrow")):
+                # An empty broker would take them for left-overs and remove them (ruling 12).
+                raise Damaged(segments, 0, "there are segments, and neither a checkpoint nor a journal that names them")
             return []
         for expected, number in enumerate(replay, start=first):
             if number != expected:
