@@ -62,6 +62,21 @@ class FileHeader(msgspec.Struct, frozen=True):
         return int(google_crc32c.value(struct.pack("<QQ", self.salt, self.sequence)))
 
 
+def guess_header(number: int, data: bytes) -> FileHeader | None:
+    """The header of a file whose own does not check out: as it reads, or with one bit of the salt turned.
+
+    A guess is believed if a frame of the file matches it.
+    """
+    if len(data) <= FILE_HEADER_SIZE:
+        return None
+    _, _, _, salt, previous_length = _FILE_HEADER.unpack_from(data)
+    for candidate in (salt, *(salt ^ (1 << bit) for bit in range(64))):
+        header = FileHeader(number, candidate, previous_length)
+        if _frame_at(data, FILE_HEADER_SIZE, header.seed)[0] is not None:
+            return header
+    return None
+
+
 def encode_frame(seed: int, payload: bytes) -> bytes:
     """The header to write before `payload`."""
     length = len(payload)

@@ -51,7 +51,8 @@ class Recovery:
             path = journal_path(self.directory, number)
             data = path.read_bytes()
             last = number == numbers[-1]
-            if last and self._is_unstarted(number, data):
+            anchored = self.checkpoint is not None and number == self.checkpoint.sequence
+            if last and not anchored and is_unstarted(data):
                 self.torn.append(TornTail(path, 0, len(data), "the file header is cut short"))
                 return
             header = FileHeader.decode(path, data)
@@ -70,15 +71,6 @@ class Recovery:
                     yield item.payload
             length = end
             self.end = JournalEnd(header, end)
-
-    def _is_unstarted(self, number: int, data: bytes) -> bool:
-        """A crash while the file was being started: nothing can have been promised from it.
-
-        The file a checkpoint names was whole before the checkpoint was written, so there it is damage.
-        """
-        if self.checkpoint is not None and number == self.checkpoint.sequence:
-            return False
-        return len(data) < FILE_HEADER_SIZE or not data.strip(b"\0")
 
     def _numbers(self) -> list[int]:
         """The journal files to replay: without a gap, from the checkpoint on."""
@@ -99,3 +91,11 @@ class Recovery:
                 hint = "" if self.checkpoint else "; no checkpoint is there to start from"
                 raise Damaged(path, 0, f"the journal file is missing, {number} follows{hint}")
         return replay
+
+
+def is_unstarted(data: bytes) -> bool:
+    """A crash while the file was being started: nothing can have been promised from it.
+
+    Unless a checkpoint names the file: it was whole before the checkpoint was written, so there this is damage.
+    """
+    return len(data) < FILE_HEADER_SIZE or not data.strip(b"\0")

@@ -1,0 +1,1 @@
+"""Load tests: `make bench`."""
