@@ -138,8 +138,6 @@ class Broker:
             touched[partition] = None
             if publication.operation is not None:
                 publication.operation.status = Status.COMMITTED
-            if publication.deadline_ms is not None:
-                self.state.watch_deadline(publication.deadline_ms, partition, publication.index)
         for partition in touched:
             for group in partition.topic.groups.values():
                 self.dispatcher.dispatch(group.progress[partition.number], now_ms)

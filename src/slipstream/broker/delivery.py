@@ -194,7 +194,10 @@ class Dispatcher:
         partition.topic.next_offset = record.offset + 1
         effects = self.effects
         effects.changes.append(encode_change(Published(partition.topic.id, partition.number, record)))
-        effects.publications.append(Publication(partition, index, operation, deadline_ms))
+        effects.publications.append(Publication(partition, index, operation))
+        if deadline_ms is not None:
+            # Now, not with `committed`: a snapshot taken in between must have it.
+            self.state.watch_deadline(deadline_ms, partition, index)
 
     def tick(self, now_ms: int) -> None:
         """Ends the leases that ran out, and brings back what is due."""

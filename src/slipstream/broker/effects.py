@@ -28,7 +28,6 @@ class Publication(msgspec.Struct, frozen=True, gc=False):
     partition: Partition
     index: int
     operation: Operation | None
-    deadline_ms: int | None
 
 
 class Effects:

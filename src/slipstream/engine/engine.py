@@ -27,7 +27,8 @@ from slipstream.broker import (
     Unavailable,
 )
 from slipstream.broker.changes import decode_changes
-from slipstream.store import Durability, Store, TornTail
+from slipstream.record import LogUnreadable
+from slipstream.store import Damaged, Durability, Store, TornTail
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,10 @@ log = logging.getLogger(__name__)
 LAZY_S = 0.005
 LAZY_CHANGES = 4_096
 """With durability off, changes go to the journal after this time or in this number."""
+
+
+BATCHES_IN_JOURNAL = 2
+"""One being written, one to go on with."""
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +86,7 @@ class Engine:
         """Why producers are turned away in this turn of the loop."""
         self.torn: list[TornTail] = []
         self._waits = store.config.durability is not Durability.OFF
+        self._syncs = store.config.durability is Durability.ALWAYS
         self._waiters: list[Waiter] = []
         self._after: list[Callable[[], None]] = []
         self._in_journal: deque[_Batch] = deque()
@@ -100,10 +106,15 @@ class Engine:
     def recover(self) -> None:
         """Brings back what the directory holds. Takes no event loop."""
         broker, store = self.broker, self.store
-        if store.snapshot is not None:
-            broker.restore(store.snapshot)
-        for frame in store.frames():
-            broker.replay(decode_changes(frame))
+        try:
+            if store.snapshot is not None:
+                broker.restore(store.snapshot)
+            for frame in store.frames():
+                broker.replay(decode_changes(frame))
+        except (msgspec.DecodeError, LookupError, ValueError, LogUnreadable) as error:
+            # The checksum is right and the content is not: written by a newer slipstream, or by a bug.
+            reason = f"it cannot be applied ({type(error).__name__}: {error})"
+            raise Damaged(*store.recovery.at, reason) from error
         for topic in broker.state.topics.values():
             for partition in topic.partitions:
                 if partition.first_index:
@@ -119,12 +130,12 @@ class Engine:
 
     async def close(self) -> None:
         """Writes what is left and lets go of the data directory; waiters are settled first."""
+        self._flush(everything=True)
+        self._submit_now()
+        self._closed = True
         for timer in (self._timer, self._retention_timer):
             if timer is not None:
                 timer.cancel()
-        self._flush()
-        self._submit_now()
-        self._closed = True
         await self._loop.run_in_executor(None, self.store.close)
         # What the journal said last was scheduled from its thread before this is, so it has had its turn by then.
         said = asyncio.Event()
@@ -157,9 +168,12 @@ class Engine:
         return placement
 
     def ack(self, waiter: Waiter, topic: str, group: str, partition: int, offset: int, owner: str) -> None:
-        self._check_writable()
-        self.broker.ack(self.now_ms(), topic, group, partition, offset, owner)
-        self._wait(waiter)
+        if not self._flush_scheduled:
+            self._schedule_flush()
+        if self.failure is not None:
+            raise self.failure
+        self.broker.ack(self._now_ms, topic, group, partition, offset, owner)
+        self._waiters.append(waiter)
 
     def nack(
         self, waiter: Waiter, topic: str, group: str, partition: int, offset: int, owner: str, reason: str
@@ -213,8 +227,12 @@ class Engine:
             self.now_ms()
             self._refusal = self.failure or (self._behind() if self.store.behind else None)
 
-    def _flush(self) -> None:
-        """Sends what is to be delivered, and hands what happened in this turn to the journal."""
+    def _flush(self, *, everything: bool = False) -> None:
+        """Sends what is to be delivered, and hands what happened since the last time to the journal.
+
+        Unless `everything` is wanted, it waits while the journal has one batch in hand and one to go on with: larger
+        batches cost both threads less, and the disk is kept busy all the same.
+        """
         self._flush_scheduled = False
         if self._closed:
             return
@@ -224,6 +242,9 @@ class Engine:
                 self._send()
             if not effects.changes and not self._waiters and not self._after:
                 break
+            if len(self._in_journal) >= BATCHES_IN_JOURNAL and not everything:
+                self._set_timer()
+                return
             batch = _Batch(effects.publications, self._waiters, self._after)
             changes = effects.changes
             effects.changes, effects.publications, self._waiters, self._after = [], [], [], []
@@ -232,11 +253,14 @@ class Engine:
                 continue
             if self._waits:
                 self._in_journal.append(batch)
-                self.store.submit(changes, batch, sync=bool(batch.waiters or batch.publications or batch.after))
+                sync = self._syncs and bool(batch.waiters or batch.publications)
+                self.store.submit(changes, batch, sync=sync)
             else:
                 self._submit_later(changes)
+                if batch.after:
+                    self._submit_now()
                 self._settle(batch)
-        if self.store.wants_rotation:
+        if self.store.wants_rotation and self.failure is None:
             self._rotate()
         self._set_timer()
 
@@ -263,8 +287,7 @@ class Engine:
                 batch = self._in_journal.popleft()
                 assert batch is token, "the journal answers in the order it was asked"
                 self._settle(batch)
-        if self._waits:
-            self._flush()
+        self._flush()
 
     def journal_failed(self, error: OSError) -> None:
         """From the store: the disk refused. Nobody is told that anything is safe any more (ruling 12)."""
@@ -273,6 +296,7 @@ class Engine:
         )
         while self._in_journal:
             self._refuse(self._in_journal.popleft(), self.failure)
+        self._flush()
 
     def _settle(self, batch: _Batch) -> None:
         if batch.publications:

@@ -9,16 +9,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
+from slipstream.record import Record
 from slipstream.store.checkpoint import Checkpoint, SegmentInfo, checkpoint_path, write_checkpoint
+from slipstream.store.damage import Damaged
 from slipstream.store.disk import Disk
 from slipstream.store.journal import journal_numbers, journal_path
 from slipstream.store.log import Chunk, StoredLog
-from slipstream.store.segment import read_segment, write_segment
+from slipstream.store.segment import check_segment, read_segment, write_segment
 
 log = logging.getLogger(__name__)
 
 MERGE_BELOW_BYTES = 1 << 20
-"""A segment smaller than this is merged with what comes after it, so that quiet topics do not litter the disk."""
+"""A segment smaller than this is merged with what comes after it, so that quiet topics do not litter the disk …"""
+MERGE_BELOW_COUNT = 50_000
+"""… unless it has this many messages: tiny ones would have it written again and again …"""
+MERGE_SPAN_MS = 6 * 3600 * 1000
+"""… or reaches this far back: retention goes by a segment's newest message, so an old one must stop growing."""
 
 PartitionKey: TypeAlias = tuple[int, int]
 Adopt: TypeAlias = Callable[[StoredLog, Chunk, list[SegmentInfo]], object]
@@ -53,6 +59,7 @@ class Compactor:
         catalogue: dict[PartitionKey, list[SegmentInfo]],
         checkpoints: list[int],
         adopt: Adopt,
+        superseded: list[Path] | None = None,
     ) -> None:
         self.directory = directory
         self.disk = disk
@@ -64,7 +71,7 @@ class Compactor:
         self._thread = threading.Thread(target=self._run, name="slipstream-compactor", daemon=True)
         self._end_bytes: dict[PartitionKey, int] = {}
         """Payload bytes ever written to a partition up to the end of its last segment."""
-        self._superseded: list[Path] = []
+        self._superseded = superseded or []
         """Merged into a newer segment; the checkpoint before the last still names them."""
         self._pending = 0
         self._idle = threading.Condition()
@@ -139,8 +146,9 @@ class Compactor:
         start_bytes = self._end_bytes.get(key, stored.start_bytes)
         before = self.catalogue.get(key, [])
         records, first_index = chunk.records, chunk.first_index
-        if before and before[-1].end_index == first_index and before[-1].payload_bytes < MERGE_BELOW_BYTES:
-            records = read_segment(self.directory, before[-1]) + records
+        merged = self._read_mergeable(before[-1], chunk) if before else None
+        if merged is not None:
+            records = merged + records
             first_index = before[-1].first_index
             start_bytes -= before[-1].payload_bytes
             self._superseded.append(self.directory / before[-1].path)
@@ -158,6 +166,23 @@ class Compactor:
         self.catalogue[key] = [*before, segment]
         self._end_bytes[key] = segment.end_bytes
         return self.catalogue[key]
+
+    def _read_mergeable(self, segment: SegmentInfo, chunk: Chunk) -> list[Record] | None:
+        """The records of a segment that should become one with `chunk`."""
+        if (
+            segment.end_index != chunk.first_index
+            or segment.payload_bytes >= MERGE_BELOW_BYTES
+            or segment.count >= MERGE_BELOW_COUNT
+        ):
+            return None
+        try:
+            # Unchecked, damage would be given a new and valid checksum.
+            check_segment(self.directory, segment)
+        except Damaged as damage:
+            log.error("not merging: %s", damage)  # noqa: TRY400 - the message says it all
+            return None
+        records = read_segment(self.directory, segment)
+        return records if chunk.records[-1].timestamp_ms - records[0].timestamp_ms <= MERGE_SPAN_MS else None
 
     def _forget_before(self, sequence: int) -> None:
         """Keeps the checkpoint before this one, and its journal: with them a damaged checkpoint can be repaired."""

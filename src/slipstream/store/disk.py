@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,10 @@ from pathlib import Path
 
 class Disk:
     """The real one."""
+
+    def __init__(self) -> None:
+        self._known: set[Path] = set()
+        """Directories whose way down from the root was synced by this process."""
 
     def open_append(self, path: Path, *, create: bool) -> int:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
@@ -47,9 +52,21 @@ class Disk:
         path.unlink(missing_ok=True)
 
     def make_directory(self, path: Path) -> None:
-        if not path.is_dir():
-            path.mkdir(parents=True, exist_ok=True)
+        """Makes it and what leads to it, each one's entry synced: a lost directory takes its synced files with it."""
+        if path in self._known:
+            return
+        made = []
+        while not path.is_dir():
+            made.append(path)
+            path = path.parent
+        # What is there already may be the work of a process that died before its sync. Above the data directory it is
+        # not ours, and perhaps not ours to read.
+        with contextlib.suppress(PermissionError):
             self.sync_directory(path.parent)
+        for directory in reversed(made):
+            directory.mkdir(exist_ok=True)
+            self.sync_directory(directory.parent)
+        self._known.update(made or [path])
 
     def sync_directory(self, path: Path) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

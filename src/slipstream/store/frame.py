@@ -62,6 +62,21 @@ class FileHeader(msgspec.Struct, frozen=True):
         return int(google_crc32c.value(struct.pack("<QQ", self.salt, self.sequence)))
 
 
+def guess_header(number: int, data: bytes) -> FileHeader | None:
+    """The header of a file whose own does not check out: as it reads, or with one bit of the salt turned.
+
+    A guess is believed if a frame of the file matches it.
+    """
+    if len(data) <= FILE_HEADER_SIZE:
+        return None
+    _, _, _, salt, previous_length = _FILE_HEADER.unpack_from(data)
+    for candidate in (salt, *(salt ^ (1 << bit) for bit in range(64))):
+        header = FileHeader(number, candidate, previous_length)
+        if _frame_at(data, FILE_HEADER_SIZE, header.seed)[0] is not None:
+            return header
+    return None
+
+
 def encode_frame(seed: int, payload: bytes) -> bytes:
     """The header to write before `payload`."""
     length = len(payload)
@@ -73,27 +88,49 @@ def _prefix(length: int) -> bytes:
     return struct.pack("<IB", length, VERSION)
 
 
-def read_frames(path: Path, data: bytes, header: FileHeader, *, last: bool) -> Iterator[bytes | TornTail]:
-    """The payloads of a journal file, in order.
+class Frame(msgspec.Struct, frozen=True):
+    position: int
+    payload: bytes
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """Bytes that are no frame, up to the next good frame or the end."""
+
+    position: int
+    length: int
+    reason: str
+
+
+def scan_frames(data: bytes, seed: int) -> Iterator[Frame | Gap]:
+    """Everything behind the file header, good or bad, in order."""
+    position = FILE_HEADER_SIZE
+    while position < len(data):
+        payload, reason = _frame_at(data, position, seed)
+        if payload is not None:
+            yield Frame(position, payload)
+            position += FRAME_HEADER_SIZE + len(payload)
+            continue
+        behind = _next_good_frame(data, position + 1, seed)
+        end = len(data) if behind is None else behind
+        yield Gap(position, end - position, reason)
+        position = end
+
+
+def read_frames(path: Path, data: bytes, header: FileHeader, *, last: bool) -> Iterator[Frame | TornTail]:
+    """The commits of a journal file, in order.
 
     In the last file a bad frame with nothing good behind it is the trace of a crash: it comes as a TornTail at the
     end. Everywhere else a bad frame is damage.
     """
-    position = FILE_HEADER_SIZE
-    seed = header.seed
-    while position < len(data):
-        payload, reason = _frame_at(data, position, seed)
-        if payload is not None:
-            yield payload
-            position += FRAME_HEADER_SIZE + len(payload)
-            continue
-        behind = _next_good_frame(data, position + 1, seed)
-        if behind is not None:
-            raise Damaged(path, position, f"{reason}; good commits follow from byte {behind}")
-        if not last:
-            raise Damaged(path, position, f"{reason}; a later journal file exists")
-        yield TornTail(path, position, len(data) - position, reason)
-        return
+    for item in scan_frames(data, header.seed):
+        if isinstance(item, Frame):
+            yield item
+        elif (behind := item.position + item.length) < len(data):
+            raise Damaged(path, item.position, f"{item.reason}; good commits follow from byte {behind}")
+        elif not last:
+            raise Damaged(path, item.position, f"{item.reason}; a later journal file exists")
+        else:
+            yield TornTail(path, item.position, item.length, item.reason)
 
 
 def _frame_at(data: bytes, position: int, seed: int) -> tuple[bytes | None, str]:

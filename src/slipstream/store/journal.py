@@ -54,8 +54,18 @@ class _Rotate:
         self.after = after
 
 
+class _Barrier:
+    __slots__ = ("after",)
+
+    def __init__(self, after: Callable[[], None]) -> None:
+        self.after = after
+
+
 class _Close:
     pass
+
+
+_Item: TypeAlias = _Commit | _Rotate | _Barrier | _Close
 
 
 class Journal:
@@ -81,7 +91,7 @@ class Journal:
         self.error: OSError | None = None
         self._done = done
         self._failed = failed
-        self._queue: queue.SimpleQueue[_Commit | _Rotate | _Close] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Item] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="slipstream-journal", daemon=True)
         self._fd = -1
         self._header = FileHeader(0, 0, 0)
@@ -105,6 +115,8 @@ class Journal:
     def reopen(self, header: FileHeader, length: int) -> None:
         """Goes on with the file that recovery found, which is `length` bytes long."""
         self._fd = self.disk.open_append(journal_path(self.directory, header.sequence), create=False)
+        # What recovery read may be in the page cache only. From here on it is acted on, so it must be on disk.
+        self.disk.sync(self._fd)
         self._header = header
         self._length = length
 
@@ -123,17 +135,21 @@ class Journal:
         """Closes the file behind everything submitted so far and starts the next; `after` gets its number."""
         self._queue.put(_Rotate(after))
 
+    def barrier(self, after: Callable[[], None]) -> None:
+        """Calls `after` in the writer's thread when all submitted so far is on disk, whatever the durability."""
+        self._queue.put(_Barrier(after))
+
     def close(self) -> None:
         """Writes what is left, syncs and stops."""
         if self._thread.is_alive():
             self._queue.put(_Close())
             self._thread.join()
         if self._fd >= 0:
-            self.disk.close(self._fd)
-            self._fd = -1
+            fd, self._fd = self._fd, -1
+            self.disk.close(fd)
 
     def _run(self) -> None:
-        held: _Commit | _Rotate | _Close | None = None
+        held: _Item | None = None
         while True:
             item = held if held is not None else self._next()
             held = None
@@ -142,13 +158,15 @@ class Journal:
                 self._attempt(lambda commits=commits: self._write(commits))  # type: ignore[misc]
             elif isinstance(item, _Rotate):
                 self._attempt(lambda item=item: self._rotate(item))  # type: ignore[misc]
+            elif isinstance(item, _Barrier):
+                self._attempt(lambda item=item: self._pass(item))  # type: ignore[misc]
             elif item is None:
                 self._attempt(self._sync)
             else:
-                self._attempt(self._sync)
+                self._attempt(self._sync_all)
                 return
 
-    def _next(self) -> _Commit | _Rotate | _Close | None:
+    def _next(self) -> _Item | None:
         """The next item; None when it is time for an interval sync."""
         if not self._unsynced or self.durability is not Durability.INTERVAL:
             return self._queue.get()
@@ -157,7 +175,7 @@ class Journal:
         except queue.Empty:
             return None
 
-    def _gather(self, first: _Commit) -> tuple[list[_Commit], _Commit | _Rotate | _Close | None]:
+    def _gather(self, first: _Commit) -> tuple[list[_Commit], _Item | None]:
         """Everything that is waiting now goes into one frame."""
         commits = [first]
         while True:
@@ -174,10 +192,10 @@ class Journal:
             return
         try:
             action()
-        except OSError as error:
-            self.error = error
+        except Exception as error:  # noqa: BLE001 - a writer that dies without a word leaves every caller waiting
+            self.error = error if isinstance(error, OSError) else OSError(f"{type(error).__name__}: {error}")
             log.critical("the journal cannot be written, the broker takes no more writes: %s", error)
-            self._failed(error)
+            self._failed(self.error)
 
     def _write(self, commits: list[_Commit]) -> None:
         changes = [change for commit in commits for change in commit.changes]
@@ -189,15 +207,18 @@ class Journal:
         self.disk.write(self._fd, [encode_frame(self._header.seed, payload), payload])
         self._length += FRAME_HEADER_SIZE + len(payload)
         self._unsynced = True
-        if self.durability is Durability.ALWAYS:
-            if any(commit.sync for commit in commits):
-                self._sync()
+        if any(commit.sync for commit in commits):
+            self._sync_all()
         elif self.durability is Durability.INTERVAL and time.monotonic() >= self._synced_at + self.sync_interval_s:
             self._sync()
         self._done([commit.token for commit in commits])
 
     def _sync(self) -> None:
-        if self._unsynced and self.durability is not Durability.OFF:
+        if self.durability is not Durability.OFF:
+            self._sync_all()
+
+    def _sync_all(self) -> None:
+        if self._unsynced:
             started = time.monotonic()
             self.disk.sync(self._fd)
             self._synced_at = time.monotonic()
@@ -207,11 +228,21 @@ class Journal:
 
     def _rotate(self, item: _Rotate) -> None:
         # Whatever the durability: the checkpoint that follows must not be ahead of the journal it builds on.
-        self.disk.sync(self._fd)
-        self._unsynced = False
-        self.disk.close(self._fd)
+        self._sync_all()
+        # The number is free for others from here on: it must not be closed again if `create` fails.
+        fd, self._fd = self._fd, -1
+        self.disk.close(fd)
         self.create(self.sequence + 1)
         item.after(self.sequence)
+
+    def _pass(self, item: _Barrier) -> None:
+        self._sync_all()
+        item.after()
+
+
+def count_changes(payload: bytes) -> int:
+    """How many changes a frame's payload holds."""
+    return int(_ARRAY_32.unpack_from(payload)[1])
 
 
 def journal_path(directory: Path, sequence: int) -> Path:

@@ -12,9 +12,11 @@ from slipstream.store.damage import DirectoryInUse
 class DirectoryLock:
     """Held until `release` or the end of the process, however it ends."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, announce: bool = True) -> None:
+        """`announce` writes who holds it; without, the directory stays as it is, and must have been used before."""
         path = directory / "LOCK"
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        flags = os.O_RDWR | os.O_CREAT if announce else os.O_RDONLY
+        self._fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -23,8 +25,9 @@ class DirectoryLock:
             raise DirectoryInUse(
                 f"{directory} is in use by process {holder or 'unknown'}: stop it first, or choose another directory"
             ) from None
-        os.ftruncate(self._fd, 0)
-        os.write(self._fd, f"{os.getpid()}\n".encode())
+        if announce:
+            os.ftruncate(self._fd, 0)
+            os.write(self._fd, f"{os.getpid()}\n".encode())
 
     def release(self) -> None:
         os.close(self._fd)

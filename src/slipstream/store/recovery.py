@@ -29,6 +29,10 @@ class Recovery:
         self.checkpoint = self._read_checkpoint()
         self.end: JournalEnd | None = None
         self.torn: list[TornTail] = []
+        self.at: tuple[Path, int] = (checkpoint_path(directory, 0), 0)
+        """Where what `frames` gave last stands."""
+        if self.checkpoint is not None:
+            self.at = (checkpoint_path(directory, self.checkpoint.sequence), 0)
 
     def _read_checkpoint(self) -> Checkpoint | None:
         if not self.checkpoint_sequences:
@@ -47,8 +51,8 @@ class Recovery:
             path = journal_path(self.directory, number)
             data = path.read_bytes()
             last = number == numbers[-1]
-            if last and len(data) < FILE_HEADER_SIZE:
-                # A crash while the file was being started: nothing can have been promised from it.
+            anchored = self.checkpoint is not None and number == self.checkpoint.sequence
+            if last and not anchored and is_unstarted(data):
                 self.torn.append(TornTail(path, 0, len(data), "the file header is cut short"))
                 return
             header = FileHeader.decode(path, data)
@@ -63,7 +67,8 @@ class Recovery:
                     self.torn.append(item)
                     end = item.position
                 else:
-                    yield item
+                    self.at = (path, item.position)
+                    yield item.payload
             length = end
             self.end = JournalEnd(header, end)
 
@@ -75,6 +80,10 @@ class Recovery:
         if not replay:
             if numbers or self.checkpoint is not None:
                 raise Damaged(journal_path(self.directory, first), 0, "the journal file is missing")
+            segments = self.directory / "segments"
+            if any(segments.glob("*/*/*.arrow")):
+                # An empty broker would take them for left-overs and remove them (ruling 12).
+                raise Damaged(segments, 0, "there are segments, and neither a checkpoint nor a journal that names them")
             return []
         for expected, number in enumerate(replay, start=first):
             if number != expected:
@@ -82,3 +91,11 @@ class Recovery:
                 hint = "" if self.checkpoint else "; no checkpoint is there to start from"
                 raise Damaged(path, 0, f"the journal file is missing, {number} follows{hint}")
         return replay
+
+
+def is_unstarted(data: bytes) -> bool:
+    """A crash while the file was being started: nothing can have been promised from it.
+
+    Unless a checkpoint names the file: it was whole before the checkpoint was written, so there this is damage.
+    """
+    return len(data) < FILE_HEADER_SIZE or not data.strip(b"\0")

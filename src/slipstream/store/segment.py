@@ -35,6 +35,7 @@ def write_segment(
     first_index: int,
     start_bytes: int,
     records: Sequence[Record],
+    mark: str = "",
 ) -> SegmentInfo:
     """Writes the records, which are consecutive in their partition, and syncs them."""
     import pyarrow as pa  # noqa: PLC0415 - a quarter of a second that a start without segments need not pay
@@ -45,7 +46,7 @@ def write_segment(
         for start, end in zip(pages, [*pages[1:], len(records)], strict=True):
             writer.write_batch(_batch(records[start:end]))
     data: bytes = sink.getvalue().to_pybytes()
-    relative = f"segments/{topic_id}-{topic}/{partition}/{first_index:016d}-{len(records)}.arrow"
+    relative = segment_path(topic_id, topic, partition, first_index, len(records), mark)
     path = directory / relative
     disk.make_directory(path.parent)
     disk.replace_file(path, [data])
@@ -65,6 +66,11 @@ def write_segment(
         crc=google_crc32c.value(data),
         pages=pages,
     )
+
+
+def segment_path(topic_id: int, topic: str, partition: int, first_index: int, count: int, mark: str = "") -> str:
+    """Relative to the data directory; `mark` keeps what a repair writes apart from what was there."""
+    return f"segments/{topic_id}-{topic}/{partition}/{first_index:016d}-{count}{mark}.arrow"
 
 
 def check_segment(directory: Path, info: SegmentInfo) -> None:

@@ -14,7 +14,7 @@ from slipstream.store.compactor import Compaction, Compactor, PartitionKey
 from slipstream.store.damage import Damaged, TornTail
 from slipstream.store.disk import Disk
 from slipstream.store.frame import FILE_HEADER_SIZE
-from slipstream.store.journal import Durability, Journal
+from slipstream.store.journal import Durability, Journal, count_changes
 from slipstream.store.lock import DirectoryLock
 from slipstream.store.log import Chunk, StoredLog
 from slipstream.store.recovery import Recovery
@@ -58,7 +58,7 @@ class Store:
         self.directory = directory
         self.config = config
         self.disk = disk or Disk()
-        directory.mkdir(parents=True, exist_ok=True)
+        self.disk.make_directory(directory.absolute())
         self._lock = DirectoryLock(directory)
         try:
             self.recovery = Recovery(directory)
@@ -85,6 +85,7 @@ class Store:
     def frames(self) -> Iterator[bytes]:
         for frame in self.recovery.frames():
             self._journal_bytes += len(frame)
+            self._journal_changes += count_changes(frame)
             yield frame
 
     def open(self, owner: Owner, schedule: Schedule) -> list[TornTail]:
@@ -93,7 +94,7 @@ class Store:
         torn = self.recovery.torn
         for tail in torn:
             self._cut(tail)
-        self._remove_orphans()
+        superseded = self._remove_orphans()
         self.journal = Journal(
             self.directory,
             self.disk,
@@ -114,7 +115,12 @@ class Store:
             self._catalogue,
             self.recovery.checkpoint_sequences,
             lambda stored, chunk, segments: schedule(self._adopt, stored, chunk, segments),
+            superseded,
         )
+        for stored in self._logs.values():
+            # The journal says that these are given up; the last run may have ended before their files were removed.
+            if stored.first_index:
+                self.compactor.trim(stored.topic_id, stored.partition, stored.first_index)
         self.journal.start()
         self.compactor.start()
         return torn
@@ -149,21 +155,27 @@ class Store:
             self.disk.truncate(tail.path, tail.position)
         log.warning("%s", tail)
 
-    def _remove_orphans(self) -> None:
-        """Segment files that neither checkpoint names: left by a compaction that a crash cut short or a merge."""
+    def _remove_orphans(self) -> list[Path]:
+        """Removes what a compaction left that a crash cut short: segment files that neither checkpoint names.
+
+        Returns those that only the older checkpoint names, which go when it does.
+        """
+        for path in self.directory.glob("checkpoint-*.tmp"):
+            self.disk.remove(path)
         named = {segment.path for segments in self._catalogue.values() for segment in segments}
         files = {str(path.relative_to(self.directory)) for path in (self.directory / "segments").glob("*/*/*")}
         if files <= named:
-            return
+            return []
         try:
             before = [read_checkpoint(checkpoint_path(self.directory, n)) for n in self.recovery.checkpoint_sequences]
         except Damaged as damage:
             log.warning("not looking for left-over segments: %s", damage)
-            return
-        named.update(segment.path for checkpoint in before for segment in checkpoint.segments)
-        for name in files - named:
+            return []
+        older = {segment.path for checkpoint in before for segment in checkpoint.segments} - named
+        for name in files - named - older:
             log.info("removing %s, left over from an earlier run", name)
             self.disk.remove(self.directory / name)
+        return [self.directory / name for name in sorted(files & older)]
 
     # Logs
 
@@ -204,9 +216,10 @@ class Store:
         self._logs[topic_id, partition].drop_below(first_index)
 
     def trim(self, topic_id: int, partition: int, first_index: int) -> None:
-        """Removes what retention gave up. The change that says so must be durable."""
+        """Removes what retention gave up, once the change that says so, already submitted, is on disk."""
         self.drop_below(topic_id, partition, first_index)
-        self.compactor.trim(topic_id, partition, first_index)
+        # "As safe as the durability promises" is not enough to remove files on.
+        self.journal.barrier(lambda: self.compactor.trim(topic_id, partition, first_index))
 
     def _adopt(self, stored: StoredLog, chunk: Chunk, segments: list[SegmentInfo]) -> None:
         stored.adopt(segments, chunk)
@@ -231,7 +244,7 @@ class Store:
 
     @property
     def journal_changes(self) -> int:
-        """Changes in the current journal file since the start."""
+        """Changes since the last rotation."""
         return self._journal_changes
 
     def rotate(self, snapshot: bytes) -> None:
@@ -253,7 +266,10 @@ class Store:
 
     def close(self) -> None:
         """Writes what is left and lets go of the directory."""
-        if hasattr(self, "journal"):
-            self.journal.close()
-            self.compactor.close()
-        self._lock.release()
+        try:
+            if hasattr(self, "journal"):
+                self.journal.close()
+            if hasattr(self, "compactor"):
+                self.compactor.close()
+        finally:
+            self._lock.release()
