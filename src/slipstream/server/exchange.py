@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Exchange:
     """Answers leave a connection in the order of the requests, whenever they become known."""
 
-    __slots__ = ("body", "close", "connection", "done", "head_only", "method", "query", "request_id", "response")
+    __slots__ = ("body", "close", "connection", "done", "method", "query", "refusal", "request_id", "response")
 
     def __init__(
         self,
@@ -34,6 +34,8 @@ class Exchange:
         """The connection ends with this answer."""
         self.response: bytes | None = None
         self.done = False
+        self.refusal = False
+        """The request could not be read to its end, and the client may still be sending it."""
 
     def answer(self, response: bytes) -> None:
         self.response = response
