@@ -31,6 +31,7 @@ class ServerProcess:
         self.process: subprocess.Popen[str] | None = None
         self.client = httpx.Client(timeout=10)
         self.log: list[str] = []
+        self._logged = threading.Condition()
 
     @property
     def base(self) -> str:
@@ -55,12 +56,20 @@ class ServerProcess:
         assert process.stderr is not None
         with process.stderr as lines:
             for line in lines:
-                self.log.append(line)
+                with self._logged:
+                    self.log.append(line)
+                    self._logged.notify_all()
                 found = re.search(r"listening on http://[^ ]*:(\d+)", line)
                 if found:
                     self.port = int(found[1])
                     listening.set()
         listening.set()
+
+    def await_log(self, text: str) -> None:
+        """Returns when a line with this text has been logged."""
+        with self._logged:
+            found = self._logged.wait_for(lambda: any(text in line for line in self.log), 30)
+        assert found, f"nobody logged {text!r}:\n" + "".join(self.log)
 
     def kill(self) -> None:
         """As a crash would: no warning, no cleaning up."""
@@ -104,7 +113,7 @@ class ServerProcess:
 
     def is_well(self) -> bool:
         """Whether it still answers, on a connection of its own."""
-        return httpx.get(self.base + "/v1/healthz", timeout=10).json() == {"status": "ok"}
+        return bool(httpx.get(self.base + "/v1/healthz", timeout=10).json() == {"status": "ok"})
 
     def create(self, name: str, partitions: int = 1) -> None:
         response = self.post("/v1/topics", {"name": name, "partitions": partitions})

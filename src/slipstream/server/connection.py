@@ -128,6 +128,7 @@ class Connection(HttpToolsProtocol):
         self._chunk_starts_message = False
         self._route: Route | None = None
         self._head_bytes = 0
+        self._header_count = 0
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._length: int | None = None
@@ -195,14 +196,21 @@ class Connection(HttpToolsProtocol):
             self._check_received()
 
     def _ignore_upgrade(self, rest: bytes) -> None:
-        """An offer of another protocol may be ignored, and must be: some clients make it with every first request."""
-        if self.parser.get_method() == b"CONNECT":
+        """An offer of another protocol may be ignored, and must be: some clients make it with every first request.
+
+        The parser takes everything behind such a head for the other protocol, a body too, so it reads the request once
+        more without the offer.
+        """
+        method, version = self.parser.get_method(), self.parser.get_http_version()
+        if method == b"CONNECT":
             self._refuse(400, "INVALID_ARGUMENT", "this is not a proxy")
+        if self._deaf:
             return
+        kept = [b"%b: %b\r\n" % header for header in self.headers if header[0].lower() != b"upgrade"]
+        head = b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version.encode(), b"".join(kept))
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        if rest:
-            self._parse(rest)
+        self._parse(head + rest)
 
     def _check_received(self) -> None:
         """What the parser itself holds on to (half a header, the sizes of chunks, trailers) is bounded as well."""
@@ -226,6 +234,7 @@ class Connection(HttpToolsProtocol):
         self.headers = []
         self._route = None
         self._head_bytes = 0
+        self._header_count = 0
         self._body = []
         self._body_bytes = 0
         self._length = None
@@ -247,15 +256,19 @@ class Connection(HttpToolsProtocol):
         if self._deaf:
             return
         self._head_bytes += len(name) + len(value)
+        self._header_count += 1
         limits = self.front.limits
-        if self._head_bytes > limits.header_bytes or len(self.headers) >= limits.headers:
+        if self._head_bytes > limits.header_bytes or self._header_count > limits.headers:
             self._refuse_headers()
         elif not self._head_done:  # what comes after the body is a trailer, and no business of ours
             self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         self._head_done = True
-        if self._deaf:
+        if self._deaf or self.parser.should_upgrade():
+            return
+        if self.parser.get_http_version() not in {"1.0", "1.1"}:
+            self._refuse(400, "INVALID_ARGUMENT", "this server speaks HTTP 1.1 and 1.0")
             return
         self._read_headers()
         if self._length is not None and self._length > self.front.limits.body_bytes:
@@ -296,7 +309,7 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._in_message = False
         self._cold_begun = False
-        if self._deaf:
+        if self._deaf or self.parser.should_upgrade():
             return
         keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
         self._deaf = not keep_alive

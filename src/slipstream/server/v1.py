@@ -204,7 +204,18 @@ def encode_item(delivery: Delivery) -> bytes:
         msgspec.UNSET if meta.routing is None else meta.routing,
         msgspec.UNSET if meta.envelope is None else meta.envelope,
     )
-    return encode_json(item) + b"\n"
+    return _one_line(encode_json(item)) + b"\n"
+
+
+def _one_line(item: bytes) -> bytes:
+    """Escapes what some readers of lines take for the end of one: LS and PS, as Go does for DriftQ, and NEL."""
+    for character, escape in _LINE_ENDS:
+        if character in item:
+            item = item.replace(character, escape)
+    return item
+
+
+_LINE_ENDS = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\xc2\x85", b"\\u0085"))
 
 
 def _text(payload: bytes) -> tuple[str, str | msgspec.UnsetType]:
