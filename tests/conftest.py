@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -31,3 +32,23 @@ def start_server(tmp_path: Path) -> Iterator[StartServer]:
 @pytest.fixture
 def server(start_server: StartServer) -> ServerProcess:
     return start_server()
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """One server for all tests that leave nothing behind but a topic of their own: see `topic`."""
+    server = ServerProcess(tmp_path_factory.mktemp("shared"))
+    server.start()
+    yield server
+    server.kill()
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def topic(shared: ServerProcess) -> str:
+    """A topic nobody else uses, on the shared server."""
+    name = f"topic-{next(_numbers)}"
+    shared.create(name)
+    return name

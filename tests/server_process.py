@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import math
 import os
 import re
 import signal
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from prometheus_client.parser import text_string_to_metric_families
 
 
 class ServerProcess:
@@ -28,6 +31,7 @@ class ServerProcess:
         self.process: subprocess.Popen[str] | None = None
         self.client = httpx.Client(timeout=10)
         self.log: list[str] = []
+        self._logged = threading.Condition()
 
     @property
     def base(self) -> str:
@@ -52,12 +56,20 @@ class ServerProcess:
         assert process.stderr is not None
         with process.stderr as lines:
             for line in lines:
-                self.log.append(line)
+                with self._logged:
+                    self.log.append(line)
+                    self._logged.notify_all()
                 found = re.search(r"listening on http://[^ ]*:(\d+)", line)
                 if found:
                     self.port = int(found[1])
                     listening.set()
         listening.set()
+
+    def await_log(self, text: str) -> None:
+        """Returns when a line with this text has been logged."""
+        with self._logged:
+            found = self._logged.wait_for(lambda: any(text in line for line in self.log), 30)
+        assert found, f"nobody logged {text!r}:\n" + "".join(self.log)
 
     def kill(self) -> None:
         """As a crash would: no warning, no cleaning up."""
@@ -92,6 +104,17 @@ class ServerProcess:
             arguments["content"] = body if isinstance(body, bytes) else json.dumps(body).encode()
         return self.client.post(self.base + path, **arguments)
 
+    def request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+        return self.client.request(method, self.base + path, **arguments)
+
+    def topics(self) -> list[str]:
+        names: list[str] = self.get("/v1/topics").json()["topics"]
+        return names
+
+    def is_well(self) -> bool:
+        """Whether it still answers, on a connection of its own."""
+        return bool(httpx.get(self.base + "/v1/healthz", timeout=10).json() == {"status": "ok"})
+
     def create(self, name: str, partitions: int = 1) -> None:
         response = self.post("/v1/topics", {"name": name, "partitions": partitions})
         assert response.status_code == 201, response.text
@@ -122,6 +145,22 @@ class ServerProcess:
             if response.status_code != 200:
                 raise AssertionError(f"{response.status_code} {response.read().decode()}")
             yield (json.loads(line) for line in response.iter_lines() if line)
+
+    def take(self, topic: str, count: int = 1, group: str = "g", owner: str = "o", lease_ms: int = 60_000) -> list[Any]:
+        """The next `count` items of a group, on a stream that is closed again; the leases stay."""
+        with self.consume(topic, group, owner, lease_ms) as items:
+            return list(itertools.islice(items, count))
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The value of one sample of /metrics; NaN where there is none."""
+        for family in text_string_to_metric_families(self.get("/metrics").text):
+            for sample in family.samples:
+                if sample.name == name and sample.labels == labels:
+                    return sample.value
+        return math.nan
+
+    def connect(self, timeout: float = 10) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=timeout)
 
     def raw(self, data: bytes, *, finish: bool = True, timeout: float = 10) -> bytes:
         """Sends bytes as they are and returns everything that comes back until the server closes."""

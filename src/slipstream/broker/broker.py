@@ -113,6 +113,7 @@ class Broker:
                 raise InvalidArgument("message deadline exceeded")
         if topic.is_dead_letter:
             raise InvalidArgument(f"{DEAD_LETTER_PREFIX}* topics are written by the broker only")
+        meta = encode_meta(envelope, routing, attributes)  # before anything changes: it may not be encodable
         if envelope is not None and envelope.idempotency_key:
             identity = (envelope.tenant_id, topic.id, envelope.idempotency_key)
             known = self.state.produced.find(identity, now_ms)
@@ -124,7 +125,6 @@ class Broker:
         else:
             self._check_room(topic, partition, size, now_ms)
         offset = topic.next_offset
-        meta = encode_meta(envelope, routing, attributes)
         self.dispatcher.append(partition, Record(offset, now_ms, key, value, meta), size, operation, deadline_ms)
         self.produced_total += 1
         return Placement(topic.name, partition.number, offset)

@@ -30,7 +30,7 @@ async def _not_found(request: Request, _: Exception) -> Response:
 
 
 async def _method_not_allowed(request: Request, _: Exception) -> Response:
-    return _error(405, "METHOD_NOT_ALLOWED", f"use GET on {request.url.path}", {"Allow": "GET"})
+    return _error(405, "METHOD_NOT_ALLOWED", f"use GET on {request.url.path}", {"Allow": "GET, HEAD"})
 
 
 def _error(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> Response:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import Any
+from typing import Any, TypeAlias
 
 import httptools
 from uvicorn.config import Config
@@ -27,6 +27,16 @@ log = logging.getLogger(__name__)
 
 LINGER_BYTES = 4 << 20
 """How much of a refused request is read and thrown away so that its sender gets to see the answer."""
+LINGER_SWEEPS = 2
+
+EXCESS_ANSWERED = 64
+"""Connections over the limit that are told so; beyond that they are only cut off."""
+
+CHUNKED_OVERHEAD = 8
+"""A byte in a chunk of its own takes 6 on the wire, and some clients write longer sizes."""
+
+_Turn: TypeAlias = "tuple[Route | None, Exchange | tuple[RequestResponseCycle, Any]]"
+"""A hot request with its route, or one for the application; a refusal has no route."""
 
 
 class Front:
@@ -76,7 +86,11 @@ class HeadMemo(dict[bytes, Head]):
 
 
 class Connection(HttpToolsProtocol):
-    """Reads requests, keeps their answers in order, and looks after itself in `sweep`."""
+    """Reads requests, keeps their answers in order, and looks after itself in `sweep`.
+
+    Hot requests run side by side and are answered in turn. A request to the application, and a stream, run alone: what
+    comes before them is answered first, and what comes after them waits.
+    """
 
     front: Front
 
@@ -89,24 +103,32 @@ class Connection(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._answers: deque[Exchange] = deque()
+        """Hot requests under way, in the order of their answers."""
+        self._running: RequestResponseCycle | None = None
+        """The ASGI request under way."""
         self._stream: Stream | None = None
-        self._cold: tuple[RequestResponseCycle, Any] | None = None
-        """An ASGI request that waits for the answers before it."""
-        self._held: deque[tuple[Route, Exchange]] = deque()
-        """Hot requests that wait for the ASGI request before them."""
-        self._reading_paused = False
-        self._unhindered = True
-        """Nothing waits for the last answer to be written."""
-        self._refusing = False
+        self._waiting: deque[_Turn] = deque()
+        """Requests that may not start yet."""
+        self._advancing = False
+        self._deaf = False
+        """No further request is taken: the last one was refused, or asked for the end of the connection."""
+        self._finishing = False
+        """Close when nothing is left to answer."""
+        self._lingering_sweeps: int | None = None
         self._lingered = 0
         self._quiet_sweeps = 0
         self._receiving_sweeps = 0
+        self._stalled_sweeps = 0
         # The request being received
         self._in_message = False
+        self._head_done = False
+        self._cold_begun = False
+        self._received = 0
         self._chunk = b""
         self._chunk_starts_message = False
         self._route: Route | None = None
         self._head_bytes = 0
+        self._header_count = 0
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._length: int | None = None
@@ -117,20 +139,31 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self.front.limits.connections:
-            transport.write(render_error(503, "UNAVAILABLE", "too many connections; try again later"))
-            transport.close()
+        excess = len(self.connections) - self.front.limits.connections
+        if excess > EXCESS_ANSWERED:
+            transport.abort()
+        elif excess > 0:
+            self._refuse(503, "UNAVAILABLE", "too many connections; try again later")
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._stream is not None:
             stream, self._stream = self._stream, None
             if stream.consumer is not None:
                 self.front.engine.detach(stream.consumer)
+        self._waiting.clear()
+        if self._running is not None:
+            self._running.disconnected = True
+            self._running.message_event.set()
         super().connection_lost(exc)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """The client has nothing more to say; it may still want to hear the answers (`nc`, `shutdown(SHUT_WR)`)."""
+        self._finishing = True
+        return bool(self._answers or self._waiting or self._running is not None) and self.scheme == "http"
 
     def data_received(self, data: bytes) -> None:
         self._quiet_sweeps = 0
-        if self._refusing:
+        if self._deaf:
             self._lingered += len(data)
             if self._lingered > LINGER_BYTES:
                 self.transport.close()
@@ -151,58 +184,101 @@ class Connection(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._chunk = data
         self._chunk_starts_message = not self._in_message
+        self._received += len(data)  # starts again at 0 with each message that begins in this chunk
         try:
             self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._refuse(400, "INVALID_ARGUMENT", "protocol upgrades are not supported here")
+        except httptools.HttpParserUpgrade as upgrade:
+            self._ignore_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError as error:
             self._refuse(400, "INVALID_ARGUMENT", f"this is not HTTP: {error}")
         self._chunk = b""
+        if self._in_message:
+            self._check_received()
+
+    def _ignore_upgrade(self, rest: bytes) -> None:
+        """An offer of another protocol may be ignored, and must be: some clients make it with every first request.
+
+        The parser takes everything behind such a head for the other protocol, a body too, so it reads the request once
+        more without the offer.
+        """
+        method, version = self.parser.get_method(), self.parser.get_http_version()
+        if method == b"CONNECT":
+            self._refuse(400, "INVALID_ARGUMENT", "this is not a proxy")
+        if self._deaf:
+            return
+        kept = [b"%b: %b\r\n" % header for header in self.headers if header[0].lower() != b"upgrade"]
+        head = b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version.encode(), b"".join(kept))
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._parse(head + rest)
+
+    def _check_received(self) -> None:
+        """What the parser itself holds on to (half a header, the sizes of chunks, trailers) is bounded as well."""
+        limits = self.front.limits
+        head_bytes = limits.line_bytes + limits.header_bytes
+        if not self._head_done:
+            if self._received > head_bytes:
+                self._refuse_headers()
+        elif self._received > head_bytes + CHUNKED_OVERHEAD * limits.body_bytes:
+            self._refuse_body()
 
     # Parser callbacks
 
     def on_message_begin(self) -> None:
         self._in_message = True
+        self._head_done = False
+        self._cold_begun = False
+        self._received = 0
         self._receiving_sweeps = 0
         self.url = b""
         self.headers = []
         self._route = None
         self._head_bytes = 0
+        self._header_count = 0
         self._body = []
         self._body_bytes = 0
         self._length = None
         self._request_id = None
         self._plain = True
         self.expect_100_continue = False
+        if self._stream is not None:
+            self.transport.abort()  # as in data_received
+            self._deaf = True
 
     def on_url(self, url: bytes) -> None:
+        if self._deaf:
+            return
         self.url += url
         if len(self.url) > self.front.limits.line_bytes:
             self._refuse(414, "URI_TOO_LONG", f"the request line is limited to {self.front.limits.line_bytes} bytes")
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self._deaf:
+            return
         self._head_bytes += len(name) + len(value)
-        self.headers.append((name, value))
+        self._header_count += 1
+        limits = self.front.limits
+        if self._head_bytes > limits.header_bytes or self._header_count > limits.headers:
+            self._refuse_headers()
+        elif not self._head_done:  # what comes after the body is a trailer, and no business of ours
+            self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        limits = self.front.limits
-        if self._head_bytes > limits.header_bytes or len(self.headers) > limits.headers:
-            self._refuse(
-                431,
-                "HEADERS_TOO_LARGE",
-                f"headers are limited to {limits.headers} and {limits.header_bytes} bytes in all",
-            )
-        if self._refusing:
+        self._head_done = True
+        if self._deaf or self.parser.should_upgrade():
+            return
+        if self.parser.get_http_version() not in {"1.0", "1.1"}:
+            self._refuse(400, "INVALID_ARGUMENT", "this server speaks HTTP 1.1 and 1.0")
             return
         self._read_headers()
-        if self._length is not None and self._length > limits.body_bytes:
+        if self._length is not None and self._length > self.front.limits.body_bytes:
             self._refuse_body()
             return
         path, _, _ = self.url.partition(b"?")
         self._route = self.front.v1.routes.get(path)
         if self._route is None:
             self._begin_cold()
-        elif self.expect_100_continue and not self._answers:
+        elif self.expect_100_continue and not self._busy and self.parser.get_http_version() != "1.0":
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _read_headers(self) -> None:
@@ -220,7 +296,7 @@ class Connection(HttpToolsProtocol):
                     self._plain = False
 
     def on_body(self, body: bytes) -> None:
-        if self._refusing:
+        if self._deaf:
             return
         self._body_bytes += len(body)
         if self._body_bytes > self.front.limits.body_bytes:
@@ -232,100 +308,131 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._in_message = False
-        if self._refusing:
+        self._cold_begun = False
+        if self._deaf or self.parser.should_upgrade():
             return
+        keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
+        self._deaf = not keep_alive
+        request_id, self._request_id = self._request_id, None
         route = self._route
         if route is None:
             super().on_message_complete()
             return
         method: bytes = self.parser.get_method()
         _, _, query = self.url.partition(b"?")
-        keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
         body = b"".join(self._body)
         if self._plain and keep_alive and self._chunk_starts_message:
             head = self._chunk[: self._chunk.find(b"\r\n\r\n") + 4]
             if len(head) + len(body) == len(self._chunk):
                 self.front.heads.remember(head, Head(route, method, query, len(body)))
         self._chunk_starts_message = False
-        self._begin(route, Exchange(self, method, query, body, self._request_id, not keep_alive))
+        self._begin(route, Exchange(self, method, query, body, request_id, not keep_alive))
 
-    # Hot requests
+    # Whose turn it is
+
+    @property
+    def _busy(self) -> bool:
+        return bool(self._answers or self._waiting or self._running is not None)
 
     def _begin(self, route: Route, exchange: Exchange) -> None:
-        if self._cold is not None or self._cold_runs:
-            self._held.append((route, exchange))
-            self._pause_reading()
+        if self._waiting or not self._may_begin(route):
+            self._wait((route, exchange))
+        else:
+            self._answers.append(exchange)
+            self.front.v1.handle(route, exchange)
+
+    def _may_begin(self, route: Route | None) -> bool:
+        """A route, or None for the application."""
+        if self._running is not None or self._stream is not None or self.flow.write_paused:
+            return False
+        answers = len(self._answers)
+        return answers == 0 if route is None or route.alone else answers < self.front.limits.pipelined
+
+    def _wait(self, turn: _Turn) -> None:
+        self._waiting.append(turn)
+        self.flow.pause_reading()
+
+    def _advance(self) -> None:
+        """Starts what may start now, and reads on when nothing waits any more."""
+        if self._advancing:
+            return  # an answer known at once comes back here; a loop does not run out of stack
+        self._advancing = True
+        while self._waiting and not self.transport.is_closing() and self._may_begin(self._waiting[0][0]):
+            route, what = self._waiting.popleft()
+            if isinstance(what, Exchange):
+                self._answers.append(what)
+                if route is None:
+                    what.settled(None)  # a refusal, already rendered
+                else:
+                    self.front.v1.handle(route, what)
+            else:
+                self._run(what)
+        self._advancing = False
+        if self.transport.is_closing() or self._waiting:
             return
-        self._answers.append(exchange)
-        if len(self._answers) > self.front.limits.pipelined:
-            self._pause_reading()
-        self.front.v1.handle(route, exchange)
+        if not self.flow.write_paused:
+            self.flow.resume_reading()
+        if self._finishing and not self._busy and self._stream is None:
+            self.transport.close()
 
     def send_answers(self) -> None:
         """Writes every answer that is known and whose predecessors are written."""
         answers = self._answers
-        if len(answers) == 1 and self._unhindered and answers[0].plain:
-            # Nearly every answer: the only one, nothing to add to it, nobody waiting behind it.
-            exchange = answers[0]
-            if exchange.done:
-                answers.clear()
-                if not self.transport.is_closing():
-                    self.transport.write(exchange.response)
-            return
         while answers and answers[0].done:
             exchange = answers.popleft()
             if self.transport.is_closing():
                 continue
-            self.transport.write(exchange.rendered())
+            self.transport.write(exchange.response if exchange.plain else exchange.rendered())
             if exchange.close:
-                self._linger() if self._refusing else self.transport.close()
-        if answers or self.transport.is_closing():
-            return
-        if self._reading_paused:
-            self._resume_reading()
-        if self._cold is not None:
-            cold, self._cold = self._cold, None
-            super()._start_asgi_task(*cold)
-        self._unhindered = True
+                self._linger() if exchange.refusal else self.transport.close()
+        if self._waiting or self._finishing:
+            self._advance()
 
     def open_stream(self, exchange: Exchange, topic: str, group: str, owner: str, lease_ms: int) -> None:
         """The connection belongs to the stream from here on."""
         stream = Stream(self, chunked=not exchange.close or self.parser.get_http_version() != "1.0")
         stream.consumer = self.front.engine.attach(topic, group, owner, lease_ms, stream)
-        # Requests pipelined before it are answered first: their answers are all that may stand in the queue.
         self._answers.remove(exchange)
+        assert not self._answers, "a stream runs alone"
         self._stream = stream
         stream.begin(exchange.request_id)
+        if self._waiting:
+            self.transport.abort()  # as in data_received
 
-    # Cold requests
-
-    @property
-    def _cold_runs(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
+    # Cold requests: uvicorn's own protocol takes them
 
     def _begin_cold(self) -> None:
-        """From here on uvicorn's own protocol takes the request."""
         url, headers = self.url, self.headers
         super().on_message_begin()
         self.url = url
         for name, value in headers:
             super().on_header(name, value)
+        self.cycle = None  # type: ignore[assignment]  # what waits for its turn, waits here and not in uvicorn's queue
         super().on_headers_complete()
+        self._cold_begun = True
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        if self._answers:
-            self._cold = (cycle, app)
-            self._pause_reading()
+        if self._waiting or not self._may_begin(None):
+            self._wait((None, (cycle, app)))
         else:
-            super()._start_asgi_task(cycle, app)
+            self._run((cycle, app))
+
+    def _run(self, request: tuple[RequestResponseCycle, Any]) -> None:
+        self._running = request[0]
+        super()._start_asgi_task(*request)
 
     def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._unset_keepalive_if_required()  # the sweep looks after idle connections
-        while self._held and not self._cold_runs and self._cold is None:
-            self._begin(*self._held.popleft())
+        """In place of uvicorn's: its queue is not used, and the sweep looks after idle connections."""
+        self.server_state.total_requests += 1
+        self._running = None
+        self._advance()
 
     # Refusals
+
+    def _refuse_headers(self) -> None:
+        limits = self.front.limits
+        message = f"headers are limited to {limits.headers} and {limits.header_bytes} bytes in all"
+        self._refuse(431, "HEADERS_TOO_LARGE", message)
 
     def _refuse_body(self) -> None:
         limit = self.front.limits.body_bytes
@@ -333,45 +440,59 @@ class Connection(HttpToolsProtocol):
 
     def _refuse(self, status: int, code: str, message: str) -> None:
         """The request cannot be read to its end: answer it in its turn, then close."""
-        if self._refusing or self.transport.is_closing():
+        if self._deaf or self.transport.is_closing():
             return
-        self._refusing = True
+        self._deaf = True
+        self._in_message = False
         self.front.refused[status] = self.front.refused.get(status, 0) + 1
-        if self._cold_runs or self._cold is not None:
-            self.transport.close()
+        if self._cold_begun and not self._take_back():
             return
         exchange = Exchange(self, b"", b"", b"", self._request_id, True)
-        self._answers.append(exchange)
-        exchange.answer(render_error(status, code, message))
+        exchange.refusal = True
+        exchange.response = render_error(status, code, message)
+        self._waiting.append((None, exchange))
+        self._advance()
+
+    def _take_back(self) -> bool:
+        """The application has the first half of this request already; False if it has answered it, too."""
+        cycle = self.cycle
+        if cycle is not self._running and not cycle.response_complete:
+            self._waiting.pop()
+            return True
+        if cycle.response_complete:
+            self._linger()
+        elif cycle.response_started:
+            self.transport.abort()
+        else:
+            self._running = None
+            cycle.disconnected = True
+            cycle.message_event.set()
+            return True
+        return False
 
     def _linger(self) -> None:
         """Closing while the client still sends would reset the connection and lose the answer on its way."""
-        if self.transport.can_write_eof():
+        if self.transport.can_write_eof() and not self._finishing:
+            self._lingering_sweeps = 0
             self.transport.write_eof()
         else:
             self.transport.close()
 
     # Flow control
 
-    def _pause_reading(self) -> None:
-        self._unhindered = False
-        if not self._reading_paused:
-            self._reading_paused = True
-            self.flow.pause_reading()
-
-    def _resume_reading(self) -> None:
-        self._reading_paused = False
-        self.flow.resume_reading()
-
     def pause_writing(self) -> None:
         super().pause_writing()
-        if self._stream is not None and self._stream.consumer is not None:
+        self._stalled_sweeps = 0
+        if self._stream is None:
+            self.flow.pause_reading()  # who does not read answers gets to ask no more questions
+        elif self._stream.consumer is not None:
             self._stream.consumer.open = False
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._stream is not None and self._stream.consumer is not None:
-            self._stream.stalled_sweeps = 0
+        if self._stream is None:
+            self._advance()
+        elif self._stream.consumer is not None:
             self.front.engine.reopen(self._stream.consumer)
 
     # Time and shutdown
@@ -380,28 +501,51 @@ class Connection(HttpToolsProtocol):
         """Once a second: closes what has gone quiet, sends too slowly or does not read."""
         limits, sweeps = self.front.limits, self.front.sweeps
         self._quiet_sweeps += 1
-        if self._stream is not None:
-            stream = self._stream
-            if stream.consumer is not None and not stream.consumer.open:
-                stream.stalled_sweeps += 1
-                if stream.stalled_sweeps > sweeps(limits.stall_timeout_ms):
-                    log.warning("dropping a stream of owner %s that does not read", stream.consumer.owner)
-                    self.transport.abort()
-        elif self._refusing:
-            if self._quiet_sweeps > 2:
-                self.transport.close()
+        if self.flow.write_paused:
+            self._stalled_sweeps += 1
+            if self._stalled_sweeps > sweeps(limits.stall_timeout_ms):
+                self._drop_stalled()
+        elif self._stream is not None:
+            pass
+        elif self._lingering_sweeps is not None:
+            self._lingering_sweeps += 1
+            if self._lingering_sweeps > LINGER_SWEEPS:
+                self.transport.abort()
         elif self._in_message:
-            self._receiving_sweeps += 1
+            self._receiving_sweeps += not self.flow.read_paused
             if self._receiving_sweeps > sweeps(limits.receive_timeout_ms):
                 self._refuse(408, "REQUEST_TIMEOUT", f"the request took longer than {limits.receive_timeout_ms} ms")
-        elif not self._answers and not self._cold_runs and self._quiet_sweeps > sweeps(limits.idle_timeout_ms):
+        elif not self._busy and self._quiet_sweeps > sweeps(limits.idle_timeout_ms):
             self.transport.close()
+
+    def _drop_stalled(self) -> None:
+        if self._stream is not None and self._stream.consumer is not None:
+            log.warning("dropping a stream of owner %s that does not read", self._stream.consumer.owner)
+        else:
+            log.warning("dropping a connection that does not read its answers")
+        self.transport.abort()
 
     def shutdown(self) -> None:
         """Answers what is under way, then closes."""
+        self._finishing = True
         if self._stream is not None:
             self._stream.end()
-        elif self._answers:
-            self._answers[-1].end_connection()
+        elif not self._busy:
+            self.transport.close()
         else:
-            super().shutdown()
+            self._deaf = True
+            self._say_goodbye()
+
+    def _say_goodbye(self) -> None:
+        """The last answer says that the connection ends with it."""
+        if self._waiting:
+            _, last = self._waiting[-1]
+        elif self._running is not None:
+            self._running.keep_alive = False
+            return
+        else:
+            last = self._answers[-1]
+        if isinstance(last, Exchange):
+            last.end_connection()
+        else:
+            last[0].keep_alive = False

@@ -14,7 +14,18 @@ if TYPE_CHECKING:
 class Exchange:
     """Answers leave a connection in the order of the requests, whenever they become known."""
 
-    __slots__ = ("body", "close", "connection", "done", "method", "plain", "query", "request_id", "response")
+    __slots__ = (
+        "body",
+        "close",
+        "connection",
+        "done",
+        "method",
+        "plain",
+        "query",
+        "refusal",
+        "request_id",
+        "response",
+    )
 
     def __init__(
         self, connection: Connection, method: bytes, query: bytes, body: bytes, request_id: bytes | None, close: bool
@@ -30,6 +41,8 @@ class Exchange:
         """The response goes out as it is."""
         self.response = b""
         self.done = False
+        self.refusal = False
+        """The request could not be read to its end, and the client may still be sending it."""
 
     def answer(self, response: bytes) -> None:
         self.response = response

@@ -15,14 +15,12 @@ if TYPE_CHECKING:
 class Stream:
     """The sink of one consumer."""
 
-    __slots__ = ("_chunked", "_connection", "consumer", "stalled_sweeps")
+    __slots__ = ("_chunked", "_connection", "consumer")
 
     def __init__(self, connection: Connection, *, chunked: bool) -> None:
         self._connection = connection
         self._chunked = chunked
         self.consumer: Consumer | None = None
-        self.stalled_sweeps = 0
-        """How often in a row the sweep found the reader not keeping up."""
 
     def begin(self, request_id: bytes | None) -> None:
         """The headers go out at once, not with the first message (ruling 11)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -31,6 +32,8 @@ from slipstream.server.wire import (
     topic_from_query,
 )
 
+log = logging.getLogger(__name__)
+
 Handler: TypeAlias = Callable[[Exchange], None]
 
 _decode_produce = body_decoder(ProduceRequest)
@@ -43,9 +46,11 @@ _decode_nack = body_decoder(NackRequest)
 class Route:
     """A path and who answers which method on it."""
 
-    __slots__ = ("allow", "handlers")
+    __slots__ = ("allow", "alone", "handlers")
 
-    def __init__(self, **handlers: Handler) -> None:
+    def __init__(self, *, alone: bool = False, **handlers: Handler) -> None:
+        self.alone = alone
+        """Nothing else may be under way on the connection: a stream does not end."""
         self.handlers = {method.encode(): handler for method, handler in handlers.items()}
         self.allow = b"Allow: " + b", ".join(self.handlers) + b"\r\n"
 
@@ -62,7 +67,7 @@ class V1:
             b"/v1/version": Route(GET=self.version),
             b"/v1/topics": Route(GET=self.list_topics, POST=self.create_topic),
             b"/v1/produce": Route(POST=self.produce),
-            b"/v1/consume": Route(GET=self.consume),
+            b"/v1/consume": Route(alone=True, GET=self.consume),
             b"/v1/ack": Route(POST=self.ack),
             b"/v1/nack": Route(POST=self.nack),
         }
@@ -81,6 +86,13 @@ class V1:
             handler(exchange)
         except BrokerError as error:
             exchange.answer(render_broker_error(error))
+        except Exception:  # noqa: BLE001 - logged with its traceback there
+            self._failed(exchange)
+
+    def _failed(self, exchange: Exchange) -> None:
+        """A fault of ours: the client gets an answer, the log the story, and everybody else is served on."""
+        log.exception("a %s request failed", exchange.method.decode())
+        exchange.answer(render_error(500, "INTERNAL", "the broker failed on this request; its log says why"))
 
     def forget_rendered(self) -> None:
         """Once a second: the answers kept ready carry the date."""
@@ -106,6 +118,8 @@ class V1:
         if not request.name:
             raise InvalidArgument("name is required")
         partitions = request.partitions or 1
+        if partitions < 0:  # also where the topic exists and nothing is done with it
+            raise InvalidArgument("partitions must not be negative")
         config = msgspec.structs.replace(self.engine.broker.config.topic, partitions=partitions)
         topic = self.engine.create_topic(exchange, request.name, config)
         body = {"status": "created", "name": topic.name, "partitions": len(topic.partitions)}
@@ -128,11 +142,13 @@ class V1:
     async def _route(
         self, router: RouterHook, exchange: Exchange, topic: str, key: bytes, value: bytes, envelope: Envelope | None
     ) -> None:
-        decision = await router.decide(topic, RoutedMessage(key, value, envelope))
         try:
+            decision = await router.decide(topic, RoutedMessage(key, value, envelope))
             self._store(exchange, topic, key, value, envelope, decision)
         except BrokerError as error:
             exchange.answer(render_broker_error(error))
+        except Exception:  # noqa: BLE001 - logged with its traceback there
+            self._failed(exchange)
 
     def _store(
         self,
@@ -192,7 +208,18 @@ def encode_item(delivery: Delivery) -> bytes:
         msgspec.UNSET if meta.routing is None else meta.routing,
         msgspec.UNSET if meta.envelope is None else meta.envelope,
     )
-    return encode_json(item) + b"\n"
+    return _one_line(encode_json(item)) + b"\n"
+
+
+def _one_line(item: bytes) -> bytes:
+    """Escapes what some readers of lines take for the end of one: LS and PS, as Go does for DriftQ, and NEL."""
+    for character, escape in _LINE_ENDS:
+        if character in item:
+            item = item.replace(character, escape)
+    return item
+
+
+_LINE_ENDS = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\xc2\x85", b"\\u0085"))
 
 
 def _text(payload: bytes) -> tuple[str, str | msgspec.UnsetType]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Callable
 from typing import Annotated, TypeVar
 from urllib.parse import parse_qsl
@@ -10,6 +11,11 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from slipstream.broker import Envelope, InvalidArgument, RetryPolicy, Routing
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,30}\Z")
+
+RETRY_NUMBER_MAX = 2**53
+"""Larger than any sense, and what every JSON library can carry."""
 
 Deadline = Annotated[dt.datetime, msgspec.Meta(tz=True)]
 
@@ -39,7 +45,7 @@ class WireEnvelope(msgspec.Struct, forbid_unknown_fields=True):
             tenant_id=self.tenant_id or "",
             idempotency_key=self.idempotency_key or "",
             target_topic=self.target_topic or "",
-            deadline=self.deadline,
+            deadline=_in_utc(self.deadline),
             retry_policy=_retry_policy(self.retry_policy),
             partition_override=self.partition_override,
         )
@@ -123,10 +129,9 @@ def integer(query: dict[str, str], name: str) -> int | None:
     text = query.get(name, "")
     if not text:
         return None
-    try:
-        return int(text)
-    except ValueError:
-        raise InvalidArgument(f"{name} must be a whole number, not {text[:40]!r}") from None
+    if not _INTEGER.match(text):  # int() would take "1_000", " 1" and the digits of every script
+        raise InvalidArgument(f"{name} must be a whole number, not {text[:40]!r}")
+    return int(text)
 
 
 def topic_from_query(query: dict[str, str]) -> TopicRequest:
@@ -186,6 +191,14 @@ def _deadline(query: dict[str, str]) -> dt.datetime | None:
         raise InvalidArgument(f"deadline must be an RFC 3339 time, not {text[:40]!r}") from None
 
 
+def _in_utc(deadline: dt.datetime | None) -> dt.datetime | None:
+    """The last day of the year 9999 in the west is in the year 10000 here, which cannot be stored."""
+    try:
+        return None if deadline is None else deadline.astimezone(dt.UTC)
+    except OverflowError:
+        raise InvalidArgument("deadline must lie within the years 1 to 9999 UTC") from None
+
+
 def _query_retry_policy(query: dict[str, str]) -> WireRetryPolicy | None:
     policy = WireRetryPolicy(
         integer(query, "retry_max_attempts"), integer(query, "retry_backoff_ms"), integer(query, "retry_max_backoff_ms")
@@ -201,4 +214,6 @@ def _retry_policy(policy: WireRetryPolicy | None) -> RetryPolicy | None:
     values = (policy.max_attempts or 0, policy.backoff_ms or 0, policy.max_backoff_ms or 0)
     if min(values) < 0:
         raise InvalidArgument("retry_policy: max_attempts, backoff_ms and max_backoff_ms must not be negative")
+    if max(values) > RETRY_NUMBER_MAX:
+        raise InvalidArgument(f"retry_policy: no number may be larger than {RETRY_NUMBER_MAX}")
     return RetryPolicy(*values)
