@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from slipstream.broker import Broker, BrokerConfig, Consumer, Delivery, Envelope, Placement, TopicConfig
@@ -97,7 +99,9 @@ class Simulator:
         self.broker.create_topic(self.now_ms, name, base)
         self.commit()
 
-    def produce(self, value: bytes = b"v", topic: str = "t", key: bytes = b"", **envelope: object) -> Placement:
+    def produce(
+        self, value: bytes = b"v", topic: str = "t", key: bytes = b"", envelope: Mapping[str, object] | None = None
+    ) -> Placement:
         body = msgspec.convert(envelope, Envelope) if envelope else None
         placement = self.broker.produce(self.now_ms, topic, key, value, body)
         self.commit()

@@ -48,8 +48,8 @@ class BrokerModel(RuleBasedStateMachine):
     def produce(self, key: bytes, attempts: int) -> None:
         self.count += 1
         value = b"m%d" % self.count
-        envelope = {"retry_policy": {"max_attempts": attempts, "backoff_ms": 50}} if attempts else {}
-        placement = self.sim.produce(value, key=key, **envelope)
+        policy = {"retry_policy": {"max_attempts": attempts, "backoff_ms": 50}} if attempts else {}
+        placement = self.sim.produce(value, key=key, envelope=policy)
         place = (placement.partition, placement.offset)
         assert place not in self.stored, "an offset was given out twice"
         self.stored[place] = value
