@@ -78,7 +78,7 @@ async def _produce(client: httpx.AsyncClient, ledger: Ledger) -> None:
 
 async def _consume(client: httpx.AsyncClient, ledger: Ledger, owner: str) -> None:
     query = {"topic": "t", "group": "workers", "owner": owner}
-    async with client.stream("GET", "/v1/consume", params=query, timeout=None) as stream:  # noqa: S113
+    async with client.stream("GET", "/v1/consume", params=query, timeout=None) as stream:
         async for line in stream.aiter_lines():
             item = json.loads(line)
             assert item["value"] not in ledger.acked, f"{item} came again after its ack was answered"
