@@ -47,8 +47,8 @@ class Node:
         self, directory: Path, disk: Disk | None = None, broker: BrokerConfig | None = None, **config: Any
     ) -> None:
         self.directory = directory
-        self.loop = asyncio.new_event_loop()
         self.store = Store(directory, StoreConfig(**config), disk)
+        self.loop = asyncio.new_event_loop()
         try:
             engine_config = EngineConfig(retention_check_ms=LONG_MS)
             self.engine = Engine(broker or BrokerConfig(lease_ms=LONG_MS), self.store, engine_config)

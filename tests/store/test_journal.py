@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -117,15 +118,15 @@ def test_interval_answers_after_the_write_and_syncs_when_it_is_time(tmp_path: Pa
 
 def test_interval_shares_a_sync_between_the_writes_of_its_time(tmp_path: Path) -> None:
     writer = Writer(tmp_path, Durability.INTERVAL, 60_000)
-    writer.journal._synced_at = float("inf")
-    writer.submit("a")
-    writer.journal._queue.put(writer.journal._queue.get())
+    writer.journal._synced_at = time.monotonic()
     writer.journal.start()
-    while writer.done != ["a"]:
-        threading.Event().wait(0.001)
+    for token in ("a", "b"):
+        writer.submit(token)
+        while token not in writer.done:
+            threading.Event().wait(0.001)
     assert writer.syncs == 0
-    writer.journal._synced_at = 0.0
     writer.journal.close()
+    assert writer.syncs == 1
 
 
 def test_off_does_not_sync_until_the_end(tmp_path: Path) -> None:
