@@ -150,7 +150,8 @@ class Node:
         for topic in decoded[0]:
             for group in topic[-1]:
                 group[2] = 0
-        decoded[1] = sorted(decoded[1])
+        for registry in (1, 2, 3, 4):  # producers' keys, workers' keys, deadlines, counts: in no order that matters
+            decoded[registry] = sorted(decoded[registry])
         return decoded
 
 

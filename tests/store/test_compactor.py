@@ -140,7 +140,7 @@ def test_an_error_during_compaction_stops_producers_and_loses_nothing(tmp_path: 
         disk.fail(operation, errno.ENOSPC)
         with pytest.raises(OSError, match="No space left"):
             node.compact()
-        with pytest.raises(Unavailable, match="compaction failed.*No space left"):
+        with pytest.raises(Unavailable, match=r"compaction failed.*No space left"):
             node.produce("orders", b"more")
         node.ack("orders", delivery)
         expected = node.state()
