@@ -107,3 +107,12 @@ def test_a_log_that_does_not_end_where_the_checkpoint_says_is_refused(tmp_path: 
         fresh.start_at(11, 0)
     fresh.start_at(10, 10)
     assert fresh.read(9).value == b"9"
+
+
+def test_what_is_given_up_leaves_nothing_in_the_cache(stored: Stored) -> None:
+    for index in range(stored.count):
+        stored.log.read(index)
+    first, second = stored.log.segments
+    stored.log.drop_below(first.end_index)
+    assert {path for path, _ in stored.log.cache._pages} == {second.path}
+    assert stored.log.cache._checked == {second.path}
