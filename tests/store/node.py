@@ -47,8 +47,8 @@ class Node:
         self, directory: Path, disk: Disk | None = None, broker: BrokerConfig | None = None, **config: Any
     ) -> None:
         self.directory = directory
-        self.loop = asyncio.new_event_loop()
         self.store = Store(directory, StoreConfig(**config), disk)
+        self.loop = asyncio.new_event_loop()
         try:
             engine_config = EngineConfig(retention_check_ms=LONG_MS)
             self.engine = Engine(broker or BrokerConfig(lease_ms=LONG_MS), self.store, engine_config)
@@ -150,7 +150,8 @@ class Node:
         for topic in decoded[0]:
             for group in topic[-1]:
                 group[2] = 0
-        decoded[1] = sorted(decoded[1])
+        for registry in (1, 2, 3, 4):  # producers' keys, workers' keys, deadlines, counts: in no order that matters
+            decoded[registry] = sorted(decoded[registry])
         return decoded
 
 

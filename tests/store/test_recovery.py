@@ -206,13 +206,14 @@ def test_a_journal_file_that_a_checkpoint_names_cannot_be_unstarted(compacted: P
     assert_refused(directory, path, 10, "cut short")
 
 
-def test_a_missing_journal_file_refuses_the_start(compacted: Path, tmp_path: Path) -> None:
-    directory = copy_of(compacted, tmp_path)
-    checkpoint_path(directory, checkpoint_numbers(directory)[-1]).unlink()
-    path = journals(directory)[1]
-    middle = copy_of(directory, tmp_path, "middle")
-    (middle / path.name).unlink()
-    assert_refused(middle, middle / path.name, 0, "is missing, 3 follows")
+def test_a_missing_journal_file_refuses_the_start(two_files: Path, tmp_path: Path) -> None:
+    first = copy_of(two_files, tmp_path)
+    journal_path(first, 1).unlink()
+    assert_refused(first, journal_path(first, 1), 0, "is missing, 2 follows; no checkpoint is there")
+    middle = copy_of(two_files, tmp_path, "middle")
+    journal_path(middle, 3).write_bytes(FileHeader(3, 5, journal_path(middle, 2).stat().st_size).encode())
+    journal_path(middle, 2).unlink()
+    assert_refused(middle, journal_path(middle, 2), 0, "is missing, 3 follows")
 
 
 def test_all_journal_files_missing_refuses_the_start(compacted: Path, tmp_path: Path) -> None:
@@ -283,7 +284,7 @@ def test_a_flipped_segment_stalls_its_readers_with_the_reason_and_nobody_else(co
     path = sorted((directory / "segments/1-orders/0").glob("*"))[-1]
     flip(path, path.stat().st_size // 2)
     with Node(directory) as node:
-        healthy = len(node.values("orders")[1])
+        healthy = node.engine.broker.topic("orders").partitions[1].count
         deliveries = node.take("orders", healthy, group="fresh")
         assert {delivery.partition for delivery in deliveries} == {1}
         progress = node.engine.broker.topic("orders").groups["fresh"].progress

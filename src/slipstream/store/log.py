@@ -89,13 +89,21 @@ class StoredLog:
 
     def adopt(self, segments: list[SegmentInfo], chunk: Chunk) -> None:
         """`chunk` is safe in a segment: from now on it is read from there."""
-        self.segments = [segment for segment in segments if segment.end_index > self.first_index]
+        self._replace_segments(segments)
         self.sealed.remove(chunk)
 
     def drop_below(self, index: int) -> None:
         """Retention gave these up; the compactor removes the files."""
         self.first_index = index
-        self.segments = [segment for segment in self.segments if segment.end_index > index]
+        self._replace_segments(self.segments)
+
+    def _replace_segments(self, segments: list[SegmentInfo]) -> None:
+        kept = [segment for segment in segments if segment.end_index > self.first_index]
+        paths = {segment.path for segment in kept}
+        for segment in self.segments:
+            if segment.path not in paths:
+                self.cache.forget(segment)
+        self.segments = kept
 
     def _segment_of(self, index: int) -> SegmentInfo:
         for segment in reversed(self.segments):

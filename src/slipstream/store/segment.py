@@ -128,6 +128,12 @@ class PageCache:
             self._pages.popitem(last=False)
         return records
 
+    def forget(self, info: SegmentInfo) -> None:
+        """The segment was merged or given up: nothing of it is read again."""
+        self._checked.discard(info.path)
+        for page in range(len(info.pages)):
+            self._pages.pop((info.path, page), None)
+
     def _load(self, info: SegmentInfo, page: int) -> list[Record]:
         """Arrow files carry no checksum of their own, so each is checked whole before its first page is believed."""
         try:
