@@ -232,13 +232,12 @@ def load_settings(
     known = {info.environment: info.name for info in describe_settings()}
     from_environment = {known[name]: value for name, value in environment.items() if name in known}
     explicit: dict[str, Any] = {}
-    for source, values in (
-        (str(file), from_file),
-        ("the environment", from_environment),
-        ("the command line", given),
-    ):
-        for name, value in values.items():
-            explicit[name] = _check(name, value, source)
+    for name, value in from_file.items():
+        explicit[name] = _check(name, value, f"{name} in {file}")
+    for name, value in from_environment.items():
+        explicit[name] = _check(name, value, f"SLIPSTREAM_{name.upper()} in the environment")
+    for name, value in given.items():
+        explicit[name] = _check(name, value, f"--{name.replace('_', '-')} on the command line")
     profile = explicit.get("profile", "default")
     return msgspec.convert({**PROFILES[profile], **explicit}, Settings)
 
@@ -246,19 +245,21 @@ def load_settings(
 def _read_file(path: Path) -> dict[str, Any]:
     try:
         values = msgspec.toml.decode(path.read_bytes())
-    except FileNotFoundError:
-        raise SettingError(f"there is no settings file {path}") from None
-    except msgspec.DecodeError as error:
+    except OSError as error:
+        raise SettingError(f"the settings file {path} cannot be read: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise SettingError(f"{path}: {error}") from error
     assert isinstance(values, dict), "a TOML document is a table"
     return values
 
 
-def _check(name: str, value: object, source: str) -> object:
-    """Each value on its own, so that the message can say where it came from."""
+def _check(name: str, value: object, what: str) -> object:
+    """Each value on its own, so that the message can say `what` was wrong: the name as it was given, and where."""
+    if name not in Settings.__struct_fields__:
+        raise SettingError(f"{what}: there is no such setting (slipstream serve --help lists all of them)")
     try:
         checked = msgspec.convert({name: value}, Settings, strict=False)
     except msgspec.ValidationError as error:
         reason = str(error).split(" - at ")[0]
-        raise SettingError(f"{name} from {source}: {reason} (slipstream serve --help lists all settings)") from error
+        raise SettingError(f"{what}: {reason}, got {str(value)[:80]!r}") from error
     return getattr(checked, name)

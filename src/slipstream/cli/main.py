@@ -11,6 +11,7 @@ from slipstream.cli.serve import serve
 click.rich_click.TEXT_MARKUP = "rich"
 click.rich_click.SHOW_ARGUMENTS = True
 click.rich_click.MAX_WIDTH = 110
+click.rich_click.TEXT_PARAGRAPH_LINEBREAKS = "\n\n"
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -6,14 +6,14 @@ The broker knows only the decision; calling whoever makes it, with a time limit,
 from pathlib import Path
 
 from slipstream.router.callable import CallableRouter
-from slipstream.router.hook import RoutedMessage, Router, RouterHook
+from slipstream.router.hook import RoutedMessage, Router, RouterHook, RouterRefused
 from slipstream.router.rules import RulesRouter
 
-__all__ = ["CallableRouter", "RoutedMessage", "Router", "RouterHook", "RulesRouter", "load_router"]
+__all__ = ["CallableRouter", "RoutedMessage", "Router", "RouterHook", "RouterRefused", "RulesRouter", "load_router"]
 
 
 def load_router(reference: str, timeout_ms: int) -> RouterHook:
-    """`http://…` or `https://…`, a path to a `.toml` rules file, or `module:name`."""
+    """`http://…` or `https://…`, a path to a `.toml` rules file, or `module:name`. Raises RouterRefused."""
     router: Router
     if reference.startswith(("http://", "https://")):
         from slipstream.router.http import HttpRouter  # noqa: PLC0415 - httpx costs start-up time only where it is used

@@ -13,6 +13,10 @@ from slipstream.broker import Envelope, RoutingDecision
 log = logging.getLogger(__name__)
 
 
+class RouterRefused(ValueError):
+    """The configured router cannot be used: which one, and why."""
+
+
 class RoutedMessage(msgspec.Struct, frozen=True):
     """What a router gets to see."""
 

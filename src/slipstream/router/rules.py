@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from slipstream.broker import RoutingDecision
-from slipstream.router.hook import RoutedMessage
+from slipstream.router.hook import RoutedMessage, RouterRefused
 
 
 class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,8 +47,10 @@ class RulesRouter:
     def load(cls, path: Path) -> RulesRouter:
         try:
             return cls(msgspec.toml.decode(path.read_bytes(), type=_File).rule)
+        except OSError as error:
+            raise RouterRefused(f"the rules file {path} cannot be read: {error.strerror}") from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path}: {error}") from error
+            raise RouterRefused(f"the rules file {path} makes no sense: {error}") from error
 
     async def route(self, topic: str, message: RoutedMessage) -> RoutingDecision | None:
         payload = _json(message.value) if self._needs_payload else None
@@ -73,14 +75,19 @@ def _holds(when: Conditions, topic: str, message: RoutedMessage, payload: object
         *((labels.get(name, ""), pattern) for name, pattern in when.labels.items()),
     ]
     return all(fnmatchcase(text, pattern) for text, pattern in patterns) and all(
-        _at(payload, path) == expected for path, expected in when.payload.items()
+        _same(_at(payload, path), expected) for path, expected in when.payload.items()
     )
+
+
+def _same(found: object, expected: object) -> bool:
+    """In JSON, true is not 1."""
+    return found == expected and isinstance(found, bool) == isinstance(expected, bool)
 
 
 def _json(value: bytes) -> object:
     try:
         return msgspec.json.decode(value)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

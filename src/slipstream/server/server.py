@@ -16,7 +16,7 @@ import uvicorn
 
 from slipstream.broker import BrokerConfig
 from slipstream.engine import Engine, EngineConfig
-from slipstream.router import load_router
+from slipstream.router import RouterHook, load_router
 from slipstream.server.app import create_app
 from slipstream.server.connection import Connection, Front
 from slipstream.server.limits import Limits
@@ -78,8 +78,12 @@ class Server(uvicorn.Server):
 
 
 def serve(config: ServerConfig) -> None:
-    """Runs until it is told to stop. Raises Damaged or DirectoryInUse if it cannot start on the directory."""
+    """Runs until it is told to stop.
+
+    Raises RouterRefused for a router that cannot be used, Damaged or DirectoryInUse for a directory that cannot.
+    """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    router = load_router(config.router, config.router_timeout_ms) if config.router else None
     store = Store(config.data, config.store)
     engine = Engine(config.broker, store, config.engine)
     try:
@@ -91,13 +95,12 @@ def serve(config: ServerConfig) -> None:
     gc.collect()
     gc.freeze()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(config, engine))
+        runner.run(_serve(config, engine, router))
 
 
-async def _serve(config: ServerConfig, engine: Engine) -> None:
+async def _serve(config: ServerConfig, engine: Engine, router: RouterHook | None) -> None:
     loop = asyncio.get_running_loop()
     engine.start(loop)
-    router = load_router(config.router, config.router_timeout_ms) if config.router else None
     v1 = V1(engine, router)
     front = Front(engine, v1, config.limits)
     app = create_app(Metrics(BrokerCollector(engine, front, router)))
@@ -148,7 +151,8 @@ def _listen(host: str, port: int) -> socket.socket:
         raise
     listener.listen(2048)
     listener.setblocking(False)
-    log.info("listening on http://%s:%d", *listener.getsockname()[:2])
+    address, port = listener.getsockname()[:2]
+    log.info("listening on http://%s:%d", f"[{address}]" if family == socket.AF_INET6 else address, port)
     return listener
 
 

@@ -1,0 +1,110 @@
+"""What a router does to messages, seen by producers and consumers of a real server (ruling 13)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import StartServer
+from tests.server_process import ServerProcess
+
+
+@pytest.fixture
+def by_value(start_server: StartServer) -> ServerProcess:
+    """Its router does what a message's value asks for: `topic/partition`."""
+    server = start_server("--router", "tests.router.routers:by_value")
+    for name in ("t", "x", "y"):
+        server.create(name, 3)
+    return server
+
+
+def test_routing_is_visible_to_the_consumer(start_server: StartServer) -> None:
+    server = start_server("--router", "tests.router.routers:label")
+    server.create("t")
+    server.produce("t", "v", key="k")
+    item = server.take("t")[0]
+    assert item["routing"] == {"label": "t", "meta": {"key": "k", "value": "v"}}
+    assert "envelope" not in item
+
+
+def test_routing_survives_a_crash(start_server: StartServer) -> None:
+    server = start_server("--router", "tests.router.routers:label")
+    server.create("t")
+    server.produce("t", "v")
+    server.restart()
+    assert server.take("t")[0]["routing"]["label"] == "t"
+
+
+def test_a_router_without_opinion_leaves_no_trace(start_server: StartServer) -> None:
+    server = start_server("--router", "tests.router.routers:leave")
+    server.create("t")
+    server.produce("t", "v")
+    assert "routing" not in server.take("t")[0]
+
+
+def test_the_router_wins_over_the_envelope_which_wins_over_the_hash(by_value: ServerProcess) -> None:
+    by_value.produce("t", "x/2", key="user:1", target_topic="y", partition_override=0)
+    item = by_value.take("x")[0]
+    assert (item["partition"], item["routing"]) == (2, {"label": "routed"})
+    assert item["envelope"] == {"target_topic": "x", "partition_override": 2}
+    by_value.produce("t", "/", key="user:1", target_topic="y", partition_override=0)
+    assert by_value.take("y")[0]["partition"] == 0
+    by_value.produce("t", "/", key="user:1")
+    assert by_value.take("t")[0]["partition"] == 1
+
+
+def test_the_producer_is_answered_with_the_topic_it_asked_for(by_value: ServerProcess) -> None:
+    assert by_value.produce("t", "x/").json() == {"status": "produced", "topic": "t"}
+    assert by_value.produce("not-there", "x/").json() == {"status": "produced", "topic": "not-there"}
+    assert by_value.produce("not-there", "/").status_code == 400
+
+
+@pytest.mark.parametrize("value", ["nowhere/", "x/3", "x/-1", "/7", "dlq.t/"])
+def test_a_decision_that_points_at_nothing_is_ignored(by_value: ServerProcess, value: str) -> None:
+    by_value.create("dlq.t")
+    assert by_value.produce("t", value, key="user:1").status_code == 200
+    item = by_value.take("t")[0]
+    assert item["partition"] == 1
+    assert "routing" not in item
+    assert by_value.metric("slipstream_router_failures_total") == 1
+
+
+@pytest.mark.parametrize("name", ["failing", "failing_async", "nonsense", "hanging", "hanging_async"])
+def test_a_router_that_fails_does_not_stand_in_the_way(start_server: StartServer, name: str) -> None:
+    server = start_server("--router", f"tests.router.routers:{name}", "--router-timeout-ms", "50")
+    server.create("t", 3)
+    assert server.produce("t", "v", key="user:1").status_code == 200
+    item = server.take("t")[0]
+    assert item["partition"] == 1
+    assert "routing" not in item
+    assert server.metric("slipstream_router_failures_total") == 1
+    server.await_log("router")
+
+
+def test_more_calls_that_hang_than_there_are_threads_do_not_stand_in_the_way(start_server: StartServer) -> None:
+    server = start_server("--router", "tests.router.routers:hanging", "--router-timeout-ms", "20")
+    server.create("t")
+    for number in range(12):
+        assert server.produce("t", str(number)).status_code == 200
+    assert server.is_well()
+
+
+def test_dead_letters_skip_the_router(start_server: StartServer, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[[rule]]\nthen = { label = "all", target_topic = "x" }\n')
+    server = start_server("--router", str(rules))
+    server.create("x")
+    server.produce("x", "v", retry_policy={"max_attempts": 1})
+    decided = server.metric("slipstream_router_decisions_total")
+    server.nack("x", server.take("x")[0], "boom")
+    letter = server.take("dlq.x")[0]
+    assert letter["envelope"]["dlq"]["last_error"] == "boom"
+    assert "target_topic" not in letter["envelope"]
+    assert server.metric("slipstream_router_decisions_total") == decided == 1
+
+
+def test_errors_are_answered_with_a_router_too(by_value: ServerProcess) -> None:
+    assert by_value.produce("nowhere", "/").status_code == 400
+    assert by_value.post("/v1/produce", {"topic": "t"}).status_code == 400
+    assert by_value.produce("t", "/", deadline="2001-01-01T00:00:00Z").status_code == 400
