@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 
@@ -22,6 +24,27 @@ class Record(msgspec.Struct, array_like=True, frozen=True, gc=False):
     def size(self) -> int:
         """What backpressure and retention count: the bytes the producer sent as key and value."""
         return len(self.key) + len(self.value)
+
+
+class Published(msgspec.Struct, array_like=True, tag=2, frozen=True, gc=False):
+    """A message was stored: the one change in a journal frame that the store understands (see `broker.changes`)."""
+
+    topic_id: int
+    partition: int
+    record: Record
+
+
+_split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_decode_published = msgspec.msgpack.Decoder(Published).decode
+_PUBLISHED = b"\x94\x02"
+"""How an encoded Published starts: an array of four, the first of them the tag."""
+
+
+def published_in(frame: bytes) -> Iterator[Published]:
+    """The messages among the changes of a journal frame."""
+    for change in _split(frame):
+        if bytes(memoryview(change)[:2]) == _PUBLISHED:
+            yield _decode_published(change)
 
 
 class LogUnreadable(Exception):

@@ -78,6 +78,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     compaction_backlog_max: Annotated[
         int, _storage("Closed journal files that may wait for compaction before producers have to.", ge=1)
     ] = 4
+    compaction_process: Annotated[
+        bool, _storage("Compact in a process of its own, so that it does not slow down the broker.")
+    ] = True
     page_cache_pages: Annotated[int, _storage("Pages of older messages kept in memory (up to 1 MiB each).", ge=1)] = 64
 
     lease_ms: Annotated[int, _delivery("Lease of a consumer that does not ask for one.", ge=1)] = 2_000
@@ -161,6 +164,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             journal_changes=self.journal_changes,
             journal_age_ms=self.journal_age_ms,
             compaction_backlog_max=self.compaction_backlog_max,
+            compaction_process=self.compaction_process,
             page_cache_pages=self.page_cache_pages,
         )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slipstream.broker import Unavailable
-from slipstream.store import compactor as module
+from slipstream.store import builder as module
 from slipstream.store.checkpoint import checkpoint_numbers
 from slipstream.store.journal import journal_numbers
 from tests.store.failing_disk import FailingDisk

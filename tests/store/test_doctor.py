@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slipstream.engine.salvage import SalvagedState
-from slipstream.store import Damaged, DirectoryInUse, compactor
+from slipstream.store import Damaged, DirectoryInUse, builder
 from slipstream.store.checkpoint import checkpoint_numbers, checkpoint_path
 from slipstream.store.doctor import CannotRepair, Contents, Diagnosis, Doctor, Severity
 from slipstream.store.frame import FILE_HEADER_SIZE, FileHeader, scan_frames
@@ -72,7 +72,7 @@ def in_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     The group has read 35 messages and finished all but 5, 15, 25 and 34.
     """
-    monkeypatch.setattr(compactor, "MERGE_BELOW_BYTES", 0)
+    monkeypatch.setattr(builder, "MERGE_BELOW_BYTES", 0)
     directory = tmp_path / "data"
     with Node(directory) as node:
         node.create("orders", max_in_flight=35)

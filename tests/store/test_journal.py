@@ -121,7 +121,7 @@ def test_interval_shares_a_sync_between_the_writes_of_its_time(tmp_path: Path) -
     writer.journal._synced_at = time.monotonic()
     writer.journal.start()
     for token in ("a", "b"):
-        writer.submit(token)
+        writer.submit(token, sync=False)
         while token not in writer.done:
             threading.Event().wait(0.001)
     assert writer.syncs == 0
@@ -132,7 +132,7 @@ def test_interval_shares_a_sync_between_the_writes_of_its_time(tmp_path: Path) -
 def test_off_does_not_sync_until_the_end(tmp_path: Path) -> None:
     writer = Writer(tmp_path, Durability.OFF)
     writer.journal.start()
-    writer.submit("a", "b")
+    writer.submit("a", "b", sync=False)
     while len(writer.done) < 2:
         threading.Event().wait(0.001)
     assert writer.syncs == 0

@@ -8,7 +8,7 @@ from tests.conftest import StartServer
 
 
 def test_a_killed_server_comes_back_with_everything_it_answered_for(start_server: StartServer) -> None:
-    server = start_server("--journal-bytes", "4096")
+    server = start_server("--no-compaction-process", "--journal-bytes", "4096")
     server.create("orders", 3)
     for round_ in range(3):
         for number in range(60):

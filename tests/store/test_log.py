@@ -37,7 +37,7 @@ class Stored:
             topic="orders",
             partition=0,
             first_index=chunk.first_index,
-            end_bytes=self.log.end_bytes,
+            start_bytes=0,
             records=chunk.records,
         )
         self.log.adopt([*self.log.segments, segment], chunk)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from slipstream.broker import BrokerConfig, Envelope, RetryPolicy, Unavailable
-from slipstream.store import Durability, compactor
+from slipstream.store import Durability, builder
 from slipstream.store.journal import journal_numbers
 from tests.store.failing_disk import FailingDisk
 from tests.store.node import LONG_MS, Answer, Node, content, image
@@ -155,7 +155,7 @@ def test_a_deadline_on_its_way_to_the_journal_is_in_the_snapshot(tmp_path: Path)
 
 @pytest.fixture
 def unmerged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compactor, "MERGE_BELOW_BYTES", 0)
+    monkeypatch.setattr(builder, "MERGE_BELOW_BYTES", 0)
 
 
 def in_segments(node: Node, count: int = 4, **config: Any) -> None:

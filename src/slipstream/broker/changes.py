@@ -1,5 +1,7 @@
 """Changes of state, as they stand in the journal.
 
+`Published`, number 2, stands in `slipstream.record`, because the store reads it too.
+
 The broker's state is the fold of these over an empty broker: a live command decides, emits a change and applies it; a
 restart applies the same changes again. Numbers are part of the file format: never reuse one, only add fields at the
 end, with a default.
@@ -13,7 +15,7 @@ from typing import TypeAlias
 import msgspec
 
 from slipstream.broker.topic import TopicConfig
-from slipstream.record import Record
+from slipstream.record import Published
 
 
 class TopicCreated(msgspec.Struct, array_like=True, tag=1, frozen=True):
@@ -21,12 +23,6 @@ class TopicCreated(msgspec.Struct, array_like=True, tag=1, frozen=True):
     name: str
     config: TopicConfig
     created_ms: int
-
-
-class Published(msgspec.Struct, array_like=True, tag=2, frozen=True, gc=False):
-    topic_id: int
-    partition: int
-    record: Record
 
 
 class GroupCreated(msgspec.Struct, array_like=True, tag=3, frozen=True):

@@ -12,7 +12,6 @@ from slipstream.broker.changes import (
     Failed,
     Finished,
     Outcome,
-    Published,
     TopicCreated,
     encode_change,
 )
@@ -22,7 +21,7 @@ from slipstream.broker.group import Consumer, Lease, LeaseState, Progress
 from slipstream.broker.idempotency import Operation
 from slipstream.broker.state import State
 from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, Topic
-from slipstream.record import LogUnreadable, Record
+from slipstream.record import LogUnreadable, Published, Record
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,6 @@ from slipstream.broker.changes import (
     GroupCreated,
     OnceBegan,
     OnceSettled,
-    Published,
     TopicCreated,
     Trimmed,
 )
@@ -25,6 +24,7 @@ from slipstream.broker.envelope import decode_meta
 from slipstream.broker.group import Group, Lease, LeaseState, Progress
 from slipstream.broker.idempotency import Registry, Status
 from slipstream.broker.topic import Partition, PartitionLog, Topic
+from slipstream.record import Published
 
 LogFactory: TypeAlias = Callable[[int, str, int], PartitionLog]
 """Opens the log of (topic id, topic name, partition)."""

@@ -20,7 +20,6 @@ from slipstream.broker.changes import (
     Failed,
     Finished,
     GroupCreated,
-    Published,
     TopicCreated,
     Trimmed,
     decode_changes,
@@ -29,7 +28,7 @@ from slipstream.broker.group import Group, Progress
 from slipstream.broker.snapshot import restore_snapshot, take_snapshot
 from slipstream.broker.state import LogFactory, State
 from slipstream.broker.topic import Partition, Topic
-from slipstream.record import LogUnreadable
+from slipstream.record import LogUnreadable, Published
 from slipstream.store.checkpoint import SegmentInfo
 from slipstream.store.doctor import Contents, Loss
 from slipstream.store.frame import FRAME_HEADER_SIZE

@@ -5,26 +5,22 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from slipstream.record import Record
+from slipstream.store.builder import Builder, SegmentOrder
 from slipstream.store.checkpoint import Checkpoint, SegmentInfo, checkpoint_path, write_checkpoint
-from slipstream.store.damage import Damaged
 from slipstream.store.disk import Disk
 from slipstream.store.journal import journal_numbers, journal_path
 from slipstream.store.log import Chunk, StoredLog
-from slipstream.store.segment import check_segment, read_segment, write_segment
 
 log = logging.getLogger(__name__)
 
-MERGE_BELOW_BYTES = 1 << 20
-"""A segment smaller than this is merged with what comes after it, so that quiet topics do not litter the disk …"""
-MERGE_BELOW_COUNT = 50_000
-"""… unless it has this many messages: tiny ones would have it written again and again …"""
-MERGE_SPAN_MS = 6 * 3600 * 1000
-"""… or reaches this far back: retention goes by a segment's newest message, so an old one must stop growing."""
+DISCARD_RECORDS = 256
+DISCARD_PAUSE_S = 0.001
+"""Giving back the memory of a hundred thousand records in one go would stop the broker for 10 ms: do it in slices."""
 
 PartitionKey: TypeAlias = tuple[int, int]
 Adopt: TypeAlias = Callable[[StoredLog, Chunk, list[SegmentInfo]], object]
@@ -59,6 +55,7 @@ class Compactor:
         catalogue: dict[PartitionKey, list[SegmentInfo]],
         checkpoints: list[int],
         adopt: Adopt,
+        builder: Builder,
         superseded: list[Path] | None = None,
     ) -> None:
         self.directory = directory
@@ -67,7 +64,8 @@ class Compactor:
         self.error: Exception | None = None
         self._checkpoints = checkpoints
         self._adopt = adopt
-        self._queue: queue.SimpleQueue[Compaction | _Trim | None] = queue.SimpleQueue()
+        self._builder = builder
+        self._queue: queue.SimpleQueue[Compaction | _Trim | Chunk | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="slipstream-compactor", daemon=True)
         self._end_bytes: dict[PartitionKey, int] = {}
         """Payload bytes ever written to a partition up to the end of its last segment."""
@@ -96,6 +94,10 @@ class Compactor:
         """Removes the segments below `first_index`; the journal already says so."""
         self._queue.put(_Trim((topic_id, partition), first_index))
 
+    def discard(self, chunk: Chunk) -> None:
+        """Nobody reads this chunk any more."""
+        self._queue.put(chunk)
+
     def wait_idle(self, timeout_s: float) -> bool:
         with self._idle:
             return self._idle.wait_for(lambda: self._pending == 0 or self.error is not None, timeout_s)
@@ -104,6 +106,7 @@ class Compactor:
         if self._thread.is_alive():
             self._queue.put(None)
             self._thread.join()
+        self._builder.close()
 
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
@@ -116,12 +119,16 @@ class Compactor:
                     self._idle.notify_all()
                 return
 
-    def _handle(self, item: Compaction | _Trim) -> None:
+    def _handle(self, item: Compaction | _Trim | Chunk) -> None:
         if isinstance(item, Compaction):
             self._compact(item)
             with self._idle:
                 self._pending -= 1
                 self._idle.notify_all()
+        elif isinstance(item, Chunk):
+            while item.records:
+                del item.records[-DISCARD_RECORDS:]
+                time.sleep(DISCARD_PAUSE_S)
         else:
             kept = [s for s in self.catalogue.get(item.key, []) if s.end_index > item.first_index]
             gone = [s for s in self.catalogue.get(item.key, []) if s.end_index <= item.first_index]
@@ -131,7 +138,13 @@ class Compactor:
 
     def _compact(self, compaction: Compaction) -> None:
         superseded, self._superseded = self._superseded, []
-        adopted = [(stored, chunk, self._write(stored, chunk)) for stored, chunk in compaction.chunks]
+        first = self._checkpoints[-1] if self._checkpoints else 1
+        orders = [self._order(stored, chunk) for stored, chunk in compaction.chunks]
+        built = self._builder.build(self.directory, list(range(first, compaction.sequence)), orders)
+        adopted = [
+            (stored, chunk, self._enter(order, segment))
+            for (stored, chunk), order, segment in zip(compaction.chunks, orders, built, strict=True)
+        ]
         segments = [segment for part in self.catalogue.values() for segment in part]
         checkpoint = Checkpoint(compaction.sequence, compaction.snapshot, segments)
         write_checkpoint(self.directory, checkpoint, self.disk)
@@ -141,48 +154,29 @@ class Compactor:
         for path in superseded:
             self.disk.remove(path)
 
-    def _write(self, stored: StoredLog, chunk: Chunk) -> list[SegmentInfo]:
+    def _order(self, stored: StoredLog, chunk: Chunk) -> SegmentOrder:
         key = (stored.topic_id, stored.partition)
-        start_bytes = self._end_bytes.get(key, stored.start_bytes)
         before = self.catalogue.get(key, [])
-        records, first_index = chunk.records, chunk.first_index
-        merged = self._read_mergeable(before[-1], chunk) if before else None
-        if merged is not None:
-            records = merged + records
-            first_index = before[-1].first_index
-            start_bytes -= before[-1].payload_bytes
-            self._superseded.append(self.directory / before[-1].path)
-            before = before[:-1]
-        segment = write_segment(
-            self.directory,
-            self.disk,
+        return SegmentOrder(
             topic_id=stored.topic_id,
             topic=stored.topic,
             partition=stored.partition,
-            first_index=first_index,
-            start_bytes=start_bytes,
-            records=records,
+            first_index=chunk.first_index,
+            count=len(chunk.records),
+            start_bytes=self._end_bytes.get(key, stored.start_bytes),
+            before=before[-1] if before and before[-1].end_index == chunk.first_index else None,
         )
-        self.catalogue[key] = [*before, segment]
+
+    def _enter(self, order: SegmentOrder, segment: SegmentInfo) -> list[SegmentInfo]:
+        """Puts a new segment into the catalogue; it may have taken in the one before it."""
+        key = (segment.topic_id, segment.partition)
+        kept = self.catalogue.get(key, [])
+        if order.before is not None and segment.first_index < order.first_index:
+            self._superseded.append(self.directory / order.before.path)
+            kept = kept[:-1]
+        self.catalogue[key] = [*kept, segment]
         self._end_bytes[key] = segment.end_bytes
         return self.catalogue[key]
-
-    def _read_mergeable(self, segment: SegmentInfo, chunk: Chunk) -> list[Record] | None:
-        """The records of a segment that should become one with `chunk`."""
-        if (
-            segment.end_index != chunk.first_index
-            or segment.payload_bytes >= MERGE_BELOW_BYTES
-            or segment.count >= MERGE_BELOW_COUNT
-        ):
-            return None
-        try:
-            # Unchecked, damage would be given a new and valid checksum.
-            check_segment(self.directory, segment)
-        except Damaged as damage:
-            log.error("not merging: %s", damage)  # noqa: TRY400 - the message says it all
-            return None
-        records = read_segment(self.directory, segment)
-        return records if chunk.records[-1].timestamp_ms - records[0].timestamp_ms <= MERGE_SPAN_MS else None
 
     def _forget_before(self, sequence: int) -> None:
         """Keeps the checkpoint before this one, and its journal: with them a damaged checkpoint can be repaired."""

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import msgspec
 
+from slipstream.store.builder import LocalBuilder, ProcessBuilder
 from slipstream.store.checkpoint import SegmentInfo, checkpoint_path, read_checkpoint
 from slipstream.store.compactor import Compaction, Compactor, PartitionKey
 from slipstream.store.damage import Damaged, TornTail
@@ -34,6 +35,8 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     """… or at this age, so that retention reaches the messages of a quiet topic too."""
     compaction_backlog_max: int = 4
     """Closed journal files that may wait for compaction before producers have to."""
+    compaction_process: bool = False
+    """Compact in a process of its own, so that it does not compete with the broker for the interpreter."""
     page_cache_pages: int = 64
 
 
@@ -115,6 +118,7 @@ class Store:
             self._catalogue,
             self.recovery.checkpoint_sequences,
             lambda stored, chunk, segments: schedule(self._adopt, stored, chunk, segments),
+            ProcessBuilder() if self.config.compaction_process else LocalBuilder(self.disk),
             superseded,
         )
         for stored in self._logs.values():
@@ -223,6 +227,7 @@ class Store:
 
     def _adopt(self, stored: StoredLog, chunk: Chunk, segments: list[SegmentInfo]) -> None:
         stored.adopt(segments, chunk)
+        self.compactor.discard(chunk)
 
     # Writing
 
