@@ -107,4 +107,4 @@ def _show(diagnosis: Diagnosis, copy: Path | None, refused: str) -> None:
     colours = {"healthy": "green", "after the repair": "green", "dropped": "red", "a repair would drop": "red"}
     for line in _story(diagnosis, copy, refused):
         head, colon, rest = line.partition(":")
-        console.print(Text(head + colon, colours.get(head, "bold")) + Text(rest))
+        console.print(Text.assemble((head + colon, colours.get(head, "bold")), rest))

@@ -42,7 +42,8 @@ class SalvagedState:
         self._safe: dict[tuple[int, int], int] | None = None
         """Once something was lost: (topic id, partition) → how many of its records still have their old index."""
         self._lost_offsets: dict[int, set[int]] = {}
-        self._dropped: Counter[str] = Counter()
+        self._dropped: Counter[tuple[str, bool]] = Counter()
+        """(what it was, whether it was a message) → how many changes were left out."""
 
     def restore(self, snapshot: bytes) -> None:
         try:
@@ -88,7 +89,8 @@ class SalvagedState:
                         messages=last - first + 1,
                     )
                 )
-        found.extend(Loss(what=f"{count} {what}", messages=0) for what, count in sorted(self._dropped.items()))
+        for (what, is_message), count in sorted(self._dropped.items()):
+            found.append(Loss(what=f"{count} {what}", messages=count if is_message else 0))
         return found
 
     def first_index(self, topic_id: int, partition: int) -> int:
@@ -108,7 +110,7 @@ class SalvagedState:
     def _apply(self, change: Change) -> bool:
         usable = self._usable(change)
         if usable is None:
-            self._dropped[_describe(change)] += 1
+            self._dropped[_describe(change), isinstance(change, Published)] += 1
             return False
         self.state.replay([usable])
         return True

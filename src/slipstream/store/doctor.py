@@ -443,9 +443,12 @@ def _read(directory: Path, number: int) -> Checkpoint:
     return checkpoint
 
 
+def _copy_path(directory: Path) -> Path:
+    return directory.with_name(f"{directory.name}.before-repair-{datetime.now(UTC):%Y%m%dT%H%M%S}")
+
+
 def _copy(directory: Path) -> Path:
-    target = directory.absolute()
-    target = target.with_name(f"{target.name}.before-repair-{datetime.now(UTC):%Y%m%dT%H%M%S}")
+    target = _copy_path(directory.absolute())
     if target.exists():
         raise CannotRepair(f"{target} is already there")
     size = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
