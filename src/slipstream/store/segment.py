@@ -44,11 +44,11 @@ def write_segment(
     with pa.ipc.new_file(sink, _schema(), options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         for start, end in zip(pages, [*pages[1:], len(records)], strict=True):
             writer.write_batch(_batch(records[start:end]))
-    data = sink.getvalue()
+    data = sink.getvalue().to_pybytes()  # the checksum takes nothing but bytes
     relative = f"segments/{topic_id}-{topic}/{partition}/{first_index:016d}-{len(records)}.arrow"
     path = directory / relative
     disk.make_directory(path.parent)
-    disk.replace_file(path, [data.to_pybytes()])
+    disk.replace_file(path, [data])
     return SegmentInfo(
         topic_id=topic_id,
         partition=partition,
@@ -61,7 +61,7 @@ def write_segment(
         payload_bytes=sum(record.size for record in records),
         end_bytes=end_bytes,
         file_bytes=len(data),
-        crc=google_crc32c.value(memoryview(data)),
+        crc=google_crc32c.value(data),
         pages=pages,
     )
 
