@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,12 @@ class ServerProcess:
                 if sample.name == name and sample.labels == labels:
                     return sample.value
         return math.nan
+
+    def await_metric(self, expected: float, name: str, **labels: str) -> None:
+        """Asks until the value is there: what happens when a client goes away is told to nobody else."""
+        deadline = time.monotonic() + 30
+        while (found := self.metric(name, **labels)) != expected:
+            assert time.monotonic() < deadline, f"{name} {labels} is {found}, not {expected}"
 
     def connect(self, timeout: float = 10) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=timeout)

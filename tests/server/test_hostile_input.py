@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -291,6 +292,11 @@ def test_an_offer_to_upgrade_is_ignored(hardened: ServerProcess, topic: str) -> 
     assert len(hardened.take(topic, 2)) == 2
 
 
+def test_thousands_of_offers_to_upgrade_at_once_are_ignored(hardened: ServerProcess) -> None:
+    offer = request("GET", "/v1/healthz", b"", "Connection: upgrade", "Upgrade: x")
+    assert statuses(hardened.raw(offer * 5_000 + LAST, finish=False)) == [200] * 5_001
+
+
 def test_http_1_0_is_answered_and_closed(hardened: ServerProcess, topic: str) -> None:
     received = hardened.raw(b"GET /v1/healthz HTTP/1.0\r\n\r\n", finish=False)
     assert statuses(received) == [200]
@@ -443,6 +449,21 @@ def test_answers_that_are_not_read_are_not_piled_up(start_server: StartServer) -
                 deaf.sendall(request("GET", "/v1/topics") * 1000)
     assert server.metric("process_resident_memory_bytes") - before < 50 << 20
     assert server.is_well()
+
+
+def test_answers_that_are_read_late_all_come(start_server: StartServer) -> None:
+    """The server stops reading while nobody reads its answers, and goes on when somebody does."""
+    server = start_server()
+    for number in range(300):
+        server.create(f"{number:0200}")
+    questions = (request("GET", "/v1/topics") + request("GET", "/nothing")) * 200 + LAST
+    with server.connect(timeout=30) as connection:
+        sender = threading.Thread(target=connection.sendall, args=(questions,))
+        sender.start()
+        assert server.is_well()
+        received = _rest(connection)
+        sender.join(30)
+    assert statuses(received) == [200, 404] * 200 + [200]
 
 
 def test_too_many_connections_are_told_so(start_server: StartServer) -> None:

@@ -249,6 +249,15 @@ def test_a_key_is_forgotten_after_its_time(start_server: StartServer) -> None:
     assert [item["value"] for item in server.take("t", 2)] == ["1", "2"]
 
 
+def test_the_same_key_while_the_first_is_being_stored_is_409(shared: ServerProcess, topic: str) -> None:
+    """Ruling 8: PENDING. Both come in one packet, so the first cannot be on disk when the second is looked at."""
+    one = f"POST /v1/produce?topic={topic}&value=v&idem_key=k HTTP/1.1\r\n"
+    received = shared.raw((one + "\r\n" + one + "Connection: close\r\n\r\n").encode(), finish=False)
+    assert [answer[:3] for answer in received.split(b"HTTP/1.1 ")[1:]] == [b"200", b"409"]
+    assert b"FAILED_PRECONDITION" in received
+    assert shared.produce(topic, "v", idempotency_key="k").status_code == 200
+
+
 def test_a_header_named_idempotency_key_changes_nothing(shared: ServerProcess, topic: str) -> None:
     """The Python SDK sends it beside the envelope, which is what counts."""
     for _ in range(2):
@@ -322,4 +331,16 @@ def test_the_slowest_group_counts(start_server: StartServer) -> None:
     assert_overloaded(server, "t")
     for item in server.take("t", 5, group="slow"):
         server.ack("t", item, group="slow")
+    assert server.produce("t", "v").status_code == 200
+
+
+def test_a_group_that_vanished_does_not_block_producers_for_ever(start_server: StartServer) -> None:
+    """Ruling 10, and a known fault of DriftQ."""
+    server = start_server("--max-waiting-messages", "1", "--group-absent-ms", "1")
+    server.create("t")
+    with server.consume("t", group="here"):
+        server.produce("t", "v")
+        assert_overloaded(server, "t")
+    server.await_metric(0, "slipstream_consumers", topic="t", group="here")
+    time.sleep(0.01)  # the server goes by the clock on the wall; there is nothing to await
     assert server.produce("t", "v").status_code == 200

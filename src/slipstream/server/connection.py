@@ -119,6 +119,7 @@ class Connection(HttpToolsProtocol):
         self._quiet_sweeps = 0
         self._receiving_sweeps = 0
         self._stalled_sweeps = 0
+        self._unsent = 0
         # The request being received
         self._in_message = False
         self._head_done = False
@@ -185,32 +186,39 @@ class Connection(HttpToolsProtocol):
         self._chunk = data
         self._chunk_starts_message = not self._in_message
         self._received += len(data)  # starts again at 0 with each message that begins in this chunk
+        pieces: deque[bytes | memoryview] = deque([data])
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            self._ignore_upgrade(data[upgrade.args[0] :])
+            while pieces and not self._deaf:
+                self._feed(pieces)
         except httptools.HttpParserError as error:
             self._refuse(400, "INVALID_ARGUMENT", f"this is not HTTP: {error}")
         self._chunk = b""
         if self._in_message:
             self._check_received()
 
-    def _ignore_upgrade(self, rest: bytes) -> None:
-        """An offer of another protocol may be ignored, and must be: some clients make it with every first request.
+    def _feed(self, pieces: deque[bytes | memoryview]) -> None:
+        piece = pieces.popleft()
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade as upgrade:
+            if self.parser.get_method() == b"CONNECT":
+                self._refuse(400, "INVALID_ARGUMENT", "this is not a proxy")
+            else:
+                rest = memoryview(piece)[upgrade.args[0] :]
+                pieces.extend((self._without_offer(), rest) if rest else (self._without_offer(),))
 
-        The parser takes everything behind such a head for the other protocol, a body too, so it reads the request once
-        more without the offer.
+    def _without_offer(self) -> bytes:
+        """The head just read, to be read again without its offer of another protocol.
+
+        Such an offer may be ignored, and must be: some clients make it with every request. But the parser takes all
+        that comes behind it for the other protocol, a body too.
         """
         method, version = self.parser.get_method(), self.parser.get_http_version()
-        if method == b"CONNECT":
-            self._refuse(400, "INVALID_ARGUMENT", "this is not a proxy")
-        if self._deaf:
-            return
         kept = [b"%b: %b\r\n" % header for header in self.headers if header[0].lower() != b"upgrade"]
-        head = b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version.encode(), b"".join(kept))
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        self._parse(head + rest)
+        self._chunk_starts_message = False
+        return b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version.encode(), b"".join(kept))
 
     def _check_received(self) -> None:
         """What the parser itself holds on to (half a header, the sizes of chunks, trailers) is bounded as well."""
@@ -482,7 +490,7 @@ class Connection(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._stalled_sweeps = 0
+        self._stalled_sweeps = self._unsent = 0
         if self._stream is None:
             self.flow.pause_reading()  # who does not read answers gets to ask no more questions
         elif self._stream.consumer is not None:
@@ -502,7 +510,10 @@ class Connection(HttpToolsProtocol):
         limits, sweeps = self.front.limits, self.front.sweeps
         self._quiet_sweeps += 1
         if self.flow.write_paused:
-            self._stalled_sweeps += 1
+            unsent = self.transport.get_write_buffer_size()
+            # Slow is not stalled: megabytes may take longer than the time-out, as long as they move.
+            self._stalled_sweeps = 0 if unsent < self._unsent else self._stalled_sweeps + 1
+            self._unsent = unsent
             if self._stalled_sweeps > sweeps(limits.stall_timeout_ms):
                 self._drop_stalled()
         elif self._stream is not None:
@@ -533,7 +544,7 @@ class Connection(HttpToolsProtocol):
         elif not self._busy:
             self.transport.close()
         else:
-            self._deaf = True
+            self._deaf = not self._cold_begun  # whose body is still on its way
             self._say_goodbye()
 
     def _say_goodbye(self) -> None:

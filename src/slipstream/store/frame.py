@@ -2,11 +2,12 @@
 
     file   = header frame*
     header = "SLIPJRNL" version:u32 sequence:u64 salt:u64 previous_length:u64 crc:u32
-    frame  = "SLFR" length:u32 crc:u32 version:u8 0 0 0 payload
+    frame  = "SLFR" length:u32 crc:u32 version:u8 0 0 0 synced:u64 payload
 
 Integers are little-endian, checksums CRC-32C. A frame's checksum starts from its file's random salt, so bytes that a
-client sent, or that another file left on the disk, never pass for a frame of this file. That matters because recovery
-looks for frames behind a bad one to tell a torn tail from damage.
+client sent, or that another file left on the disk, never pass for a frame of this file. `synced` is how much of the
+file was known to be on disk when the frame was written. Both serve to tell a torn tail from damage: a disk that loses
+power may keep a later frame and lose an earlier one, but only if neither had been synced.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _FILE_HEADER = struct.Struct("<8sIQQQ")
 _CRC = struct.Struct("<I")
 FILE_HEADER_SIZE = _FILE_HEADER.size + _CRC.size
 
-_FRAME_HEADER = struct.Struct("<4sIIB3x")
+_FRAME_HEADER = struct.Struct("<4sIIB3xQ")
 FRAME_HEADER_SIZE = _FRAME_HEADER.size
 FRAME_LENGTH_MAX = (1 << 32) - 1
 
@@ -77,20 +78,22 @@ def guess_header(number: int, data: bytes) -> FileHeader | None:
     return None
 
 
-def encode_frame(seed: int, payload: bytes) -> bytes:
+def encode_frame(seed: int, payload: bytes, synced: int) -> bytes:
     """The header to write before `payload`."""
     length = len(payload)
-    crc = google_crc32c.extend(google_crc32c.extend(seed, _prefix(length)), payload)
-    return _FRAME_HEADER.pack(FRAME_MAGIC, length, crc, VERSION)
+    crc = google_crc32c.extend(google_crc32c.extend(seed, _prefix(length, synced)), payload)
+    return _FRAME_HEADER.pack(FRAME_MAGIC, length, crc, VERSION, synced)
 
 
-def _prefix(length: int) -> bytes:
-    return struct.pack("<IB", length, VERSION)
+def _prefix(length: int, synced: int) -> bytes:
+    return struct.pack("<IBQ", length, VERSION, synced)
 
 
 class Frame(msgspec.Struct, frozen=True):
     position: int
     payload: bytes
+    synced: int
+    """The file was on disk up to here when this was written."""
 
 
 class Gap(msgspec.Struct, frozen=True):
@@ -105,10 +108,10 @@ def scan_frames(data: bytes, seed: int) -> Iterator[Frame | Gap]:
     """Everything behind the file header, good or bad, in order."""
     position = FILE_HEADER_SIZE
     while position < len(data):
-        payload, reason = _frame_at(data, position, seed)
-        if payload is not None:
-            yield Frame(position, payload)
-            position += FRAME_HEADER_SIZE + len(payload)
+        frame, reason = _frame_at(data, position, seed)
+        if frame is not None:
+            yield frame
+            position += FRAME_HEADER_SIZE + len(frame.payload)
             continue
         behind = _next_good_frame(data, position + 1, seed)
         end = len(data) if behind is None else behind
@@ -119,33 +122,36 @@ def scan_frames(data: bytes, seed: int) -> Iterator[Frame | Gap]:
 def read_frames(path: Path, data: bytes, header: FileHeader, *, last: bool) -> Iterator[Frame | TornTail]:
     """The commits of a journal file, in order.
 
-    In the last file a bad frame with nothing good behind it is the trace of a crash: it comes as a TornTail at the
-    end. Everywhere else a bad frame is damage.
+    In the last file a bad frame that was never known to be on disk is the trace of a crash: it comes as a TornTail at
+    the end, with all that follows it. Everywhere else a bad frame is damage.
     """
-    for item in scan_frames(data, header.seed):
+    items = scan_frames(data, header.seed)
+    for item in items:
         if isinstance(item, Frame):
             yield item
-        elif (behind := item.position + item.length) < len(data):
-            raise Damaged(path, item.position, f"{item.reason}; good commits follow from byte {behind}")
-        elif not last:
+            continue
+        if not last:
             raise Damaged(path, item.position, f"{item.reason}; a later journal file exists")
-        else:
-            yield TornTail(path, item.position, item.length, item.reason)
+        for later in items:
+            if isinstance(later, Frame) and later.synced > item.position:
+                reason = f"{item.reason}; it was on disk when the commit at byte {later.position} was written"
+                raise Damaged(path, item.position, reason)
+        yield TornTail(path, item.position, len(data) - item.position, item.reason)
 
 
-def _frame_at(data: bytes, position: int, seed: int) -> tuple[bytes | None, str]:
+def _frame_at(data: bytes, position: int, seed: int) -> tuple[Frame | None, str]:
     if len(data) - position < FRAME_HEADER_SIZE:
         return None, "the frame header is cut short"
-    magic, length, crc, version = _FRAME_HEADER.unpack_from(data, position)
+    magic, length, crc, version, synced = _FRAME_HEADER.unpack_from(data, position)
     if magic != FRAME_MAGIC or version != VERSION or data[position + 13 : position + 16] != b"\0\0\0":
         return None, "no frame starts here"
     start = position + FRAME_HEADER_SIZE
     if length > len(data) - start:
         return None, f"the frame says {length} bytes and the file has {len(data) - start}"
     payload = data[start : start + length]
-    if google_crc32c.extend(google_crc32c.extend(seed, _prefix(length)), payload) != crc:
+    if google_crc32c.extend(google_crc32c.extend(seed, _prefix(length, synced)), payload) != crc:
         return None, "the frame does not match its checksum"
-    return payload, ""
+    return Frame(position, payload, synced), ""
 
 
 def _next_good_frame(data: bytes, position: int, seed: int) -> int | None:

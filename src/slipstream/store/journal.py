@@ -96,6 +96,7 @@ class Journal:
         self._fd = -1
         self._header = FileHeader(0, 0, 0)
         self._length = 0
+        self._synced_length = 0
         self._unsynced = False
         self._synced_at = 0.0
         self.sync_count = 0
@@ -110,7 +111,7 @@ class Journal:
         self.disk.sync(self._fd)
         self.disk.sync_directory(self.directory)
         self._header = header
-        self._length = FILE_HEADER_SIZE
+        self._length = self._synced_length = FILE_HEADER_SIZE
 
     def reopen(self, header: FileHeader, length: int) -> None:
         """Goes on with the file that recovery found, which is `length` bytes long."""
@@ -118,7 +119,7 @@ class Journal:
         # What recovery read may be in the page cache only. From here on it is acted on, so it must be on disk.
         self.disk.sync(self._fd)
         self._header = header
-        self._length = length
+        self._length = self._synced_length = length
 
     def start(self) -> None:
         self._thread.start()
@@ -204,7 +205,7 @@ class Journal:
             self._done([commit.token for commit in commits])
             return
         payload = _ARRAY_32.pack(0xDD, len(changes)) + b"".join(changes)
-        self.disk.write(self._fd, [encode_frame(self._header.seed, payload), payload])
+        self.disk.write(self._fd, [encode_frame(self._header.seed, payload, self._synced_length), payload])
         self._length += FRAME_HEADER_SIZE + len(payload)
         self._unsynced = True
         if any(commit.sync for commit in commits):
@@ -225,6 +226,7 @@ class Journal:
             self.sync_seconds += self._synced_at - started
             self.sync_count += 1
             self._unsynced = False
+            self._synced_length = self._length
 
     def _rotate(self, item: _Rotate) -> None:
         # Whatever the durability: the checkpoint that follows must not be ahead of the journal it builds on.
