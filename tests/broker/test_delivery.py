@@ -25,7 +25,7 @@ def damage(sim: Simulator, index: int, topic: str = "t", partition: int = 0) -> 
             raise LogUnreadable("the segment does not match its checksum")
         return log.records[wanted]
 
-    log.read = read  # type: ignore[method-assign]
+    log.read = read  # type: ignore[assignment, method-assign]
 
 
 def test_a_lease_that_runs_out_on_a_damaged_record_does_not_keep_the_clock_busy() -> None:

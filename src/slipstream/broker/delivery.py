@@ -228,7 +228,8 @@ class Dispatcher:
 
     def _forget_timers(self) -> None:
         """Drops the times that an earlier one has replaced: behind a lease of hours they would pile up for hours."""
-        self._timers = [timer for timer in self._timers if timer[2].timer_ms == timer[0]]
+        current = {timer[2]: timer for timer in self._timers if timer[2].timer_ms == timer[0]}
+        self._timers = list(current.values())
         heapify(self._timers)
         self._timers_max = 2 * len(self._timers) + TIMERS_KEPT
 

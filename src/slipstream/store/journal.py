@@ -200,14 +200,11 @@ class Journal:
 
     def _write(self, commits: list[_Commit]) -> None:
         changes = [change for commit in commits for change in commit.changes]
-        if not changes:
-            # Nothing of their own, only a wait for what came before them.
-            self._done([commit.token for commit in commits])
-            return
-        payload = _ARRAY_32.pack(0xDD, len(changes)) + b"".join(changes)
-        self.disk.write(self._fd, [encode_frame(self._header.seed, payload, self._synced_length), payload])
-        self._length += FRAME_HEADER_SIZE + len(payload)
-        self._unsynced = True
+        if changes:  # or nothing of their own, only a wait for what came before them, which may not be synced yet
+            payload = _ARRAY_32.pack(0xDD, len(changes)) + b"".join(changes)
+            self.disk.write(self._fd, [encode_frame(self._header.seed, payload, self._synced_length), payload])
+            self._length += FRAME_HEADER_SIZE + len(payload)
+            self._unsynced = True
         if any(commit.sync for commit in commits):
             self._sync_all()
         elif self.durability is Durability.INTERVAL and time.monotonic() >= self._synced_at + self.sync_interval_s:
