@@ -89,6 +89,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_in_flight: Annotated[
         int, _delivery("Unfinished deliveries per topic, group and partition; 0 for no limit.", ge=0)
     ] = 256
+    stream_window_bytes: Annotated[
+        int, _delivery("Bytes given to a stream at a time, before it is seen whether it keeps up.", ge=1)
+    ] = 1 << 20
     retry_backoff_ms: Annotated[
         int, _delivery("First pause before a retry, doubling, where a message has no policy of its own.", ge=0)
     ] = 100
@@ -151,6 +154,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             overload_retry_after_ms=self.overload_retry_after_ms,
             group_absent_ms=self.group_absent_ms,
             backpressure_without_groups=self.backpressure_without_groups,
+            stream_window_bytes=self.stream_window_bytes,
             partitions_max=self.max_partitions,
             topics_max=self.max_topics,
             groups_max=self.max_groups,
