@@ -7,6 +7,7 @@ the profile, the profile over the defaults.
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -248,6 +249,20 @@ def load_settings(
         explicit[name] = _check(name, value, f"--{name.replace('_', '-')} on the command line")
     profile = explicit.get("profile", "default")
     return msgspec.convert({**PROFILES[profile], **explicit}, Settings)
+
+
+def unknown_variables(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
+    """A warning for each variable that looks like a setting and is none.
+
+    No error: it may be meant for another version, or for another program of the same family.
+    """
+    prefix = "SLIPSTREAM_"
+    known = ["CONFIG", *(info.name.upper() for info in describe_settings())]
+    for name in sorted(environment):
+        if name.startswith(prefix) and name.removeprefix(prefix) not in known:
+            closest = difflib.get_close_matches(name.removeprefix(prefix), known, 1)
+            hint = f"; did you mean {prefix}{closest[0]}?" if closest else ""
+            yield f"{name} in the environment is no setting and is ignored{hint}"
 
 
 def _read_file(path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""When things happen: what is on disk before it is answered, what is delivered after what, what an end leaves behind."""
+"""When things happen: what is on disk before it is answered, delivered after what, and what an end leaves behind."""
 
 from __future__ import annotations
 

@@ -70,6 +70,10 @@ class Broker:
         if topic is not None:
             return topic
         _check_name("topic", name)
+        source = self.state.topics.get(name.removeprefix(DEAD_LETTER_PREFIX))
+        if source is not None:
+            # Ruling 6: the dead letters have as many partitions as their topic, whoever creates them.
+            config = msgspec.structs.replace(config, partitions=len(source.partitions))
         if not 1 <= config.partitions <= self.config.partitions_max:
             raise InvalidArgument(f"partitions must be between 1 and {self.config.partitions_max}")
         if len(self.state.topics) >= self.config.topics_max:
