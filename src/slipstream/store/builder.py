@@ -10,9 +10,11 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import signal
 import threading
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection
 from pathlib import Path
 from typing import Protocol
@@ -85,7 +87,14 @@ class ProcessBuilder:
         if self._pool is None:
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(1, mp_context=context, initializer=_settle_in)
-        return self._pool.submit(build_segments, directory.absolute(), journals, orders).result()
+        try:
+            return self._pool.submit(build_segments, directory.absolute(), journals, orders).result()
+        except BrokenProcessPool:
+            # Somebody killed it, most likely for its memory. That is no reason for the broker to stop taking messages.
+            log.warning("the process that builds segments is gone; this time they are built here")
+            self._pool.shutdown()
+            self._pool = None
+            return build_segments(directory, journals, orders)
 
     def close(self) -> None:
         if self._pool is not None:
@@ -95,6 +104,7 @@ class ProcessBuilder:
 def _settle_in() -> None:
     """In the new process: be modest, and do not outlive the broker, however it ends."""
     os.nice(NICE)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to both; the broker ends this one when it is done
     parent = multiprocessing.parent_process()
     assert parent is not None, "started by a broker"
 
