@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from slipstream.broker.idempotency import Registry, Status
+from tests.broker.simulator import Simulator
 
 
 def test_a_key_that_begins_again_and_again_takes_no_more_room_each_time() -> None:
@@ -31,3 +32,30 @@ def test_past_its_limit_the_oldest_keys_are_forgotten_and_counted() -> None:
         registry.put(n, Status.COMMITTED, n)
     assert list(registry.operations) == list(range(5, 15))
     assert registry.evicted == 5
+
+
+def test_keys_of_a_megabyte_are_told_apart_and_not_kept() -> None:
+    """The number of keys is limited: a million of them must not be a terabyte."""
+    sim = Simulator()
+    sim.create()
+    long = {"tenant_id": "t" * 100_000, "idempotency_key": "k" * 1_000_000}
+    sim.produce(envelope=long)
+    assert sim.produce(envelope=long).deduplicated
+    assert not sim.produce(envelope=long | {"idempotency_key": "k" * 999_999 + "x"}).deduplicated
+    assert not sim.produce(envelope=long | {"tenant_id": "t" * 99_999}).deduplicated
+    assert len(sim.broker.snapshot()) < 2_000
+    sim.crash()
+    assert sim.produce(envelope=long).deduplicated
+
+
+def test_a_workers_key_of_a_megabyte_survives_a_restart_without_being_kept() -> None:
+    sim = Simulator()
+    sim.create()
+    sim.attach()
+    key = "k" * 1_000_000
+    assert sim.broker.begin_once(sim.now_ms, "t", "g", key, "o")
+    sim.broker.settle_once(sim.now_ms, "t", "g", key, "o")
+    sim.commit()
+    assert sum(map(len, sim.journal)) < 2_000
+    sim.crash()
+    assert not sim.broker.begin_once(sim.now_ms, "t", "g", key, "o")

@@ -58,3 +58,17 @@ def test_what_is_stored_while_a_stream_ends_is_not_leased_to_it(tmp_path: Path) 
         node.produce("t", b"late")
         assert node.engine.broker.topic("t").groups["g"].progress[0].leases == {}
         connection.connection_lost(None)
+
+
+def test_answers_are_kept_ready_for_topics_that_exist_only(tmp_path: Path) -> None:
+    """Where the message goes elsewhere, the topic that was asked for can be any text, and another one each time."""
+    with Node(tmp_path) as node:
+        node.create("t")
+        connection, wire = connect(node)
+        for number in range(10):
+            body = b'{"topic":"%d","value":"v","envelope":{"target_topic":"t"}}' % number
+            connection.data_received(b"POST /v1/produce HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+        node.until(lambda: wire.written.count(b"HTTP/1.1 200") == 10)
+        assert b'"topic":"9"' in wire.written
+        assert connection.front.v1._produced == {}
+        connection.connection_lost(None)

@@ -23,7 +23,7 @@ from slipstream.broker.effects import Effects, Publication
 from slipstream.broker.envelope import Envelope, Routing, RoutingDecision, encode_meta
 from slipstream.broker.errors import FailedPrecondition, InvalidArgument, Overloaded
 from slipstream.broker.group import Consumer, Group, Lease, LeaseState, Progress
-from slipstream.broker.idempotency import Operation, Status
+from slipstream.broker.idempotency import Operation, Status, short
 from slipstream.broker.snapshot import restore_snapshot, take_snapshot
 from slipstream.broker.state import LogFactory, OnceKey, State
 from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, Topic, TopicConfig
@@ -119,7 +119,7 @@ class Broker:
             raise InvalidArgument(f"{DEAD_LETTER_PREFIX}* topics are written by the broker only")
         meta = encode_meta(envelope, routing, attributes)  # before anything changes: it may not be encodable
         if envelope is not None and envelope.idempotency_key:
-            identity = (envelope.tenant_id, topic.id, envelope.idempotency_key)
+            identity = (short(envelope.tenant_id), topic.id, short(envelope.idempotency_key))
             known = self.state.produced.find(identity, now_ms)
             if known is not None and known.status is not Status.FAILED:
                 return self._duplicate(topic, known)
@@ -277,7 +277,7 @@ class Broker:
         _check_name("group", name)
         if len(self.state.groups_by_id) >= self.config.groups_max:
             raise InvalidArgument(f"this broker already has its {self.config.groups_max} groups (groups_max)")
-        change = GroupCreated(max(self.state.groups_by_id, default=0) + 1, topic.id, name)
+        change = GroupCreated(self.state.next_group_id(), topic.id, name)
         self.effects.changes.append(encode_change(change))
         return self.state.group_created(change)
 
@@ -368,7 +368,7 @@ class Broker:
         lease_ms = lease_ms or self.config.lease_ms
         if not self.state.once.begin(identity, now_ms, owner, lease_ms):
             return False
-        change = OnceBegan(identity[1], tenant, key, owner, now_ms + lease_ms)
+        change = OnceBegan(identity[1], identity[0], identity[2], owner, now_ms + lease_ms)
         self.effects.changes.append(encode_change(change))
         return True
 
@@ -378,7 +378,8 @@ class Broker:
         """The effect is done (`error` None) and is never to be repeated, or it failed and may begin again."""
         identity = self._once_key(name, group_name, key, tenant)
         self.state.once.settle(identity, now_ms, owner)
-        change = OnceSettled(identity[1], tenant, key, error is None, error or "", now_ms)
+        error_text = (error or "")[: self.config.last_error_chars_max]
+        change = OnceSettled(identity[1], identity[0], identity[2], error is None, error_text, now_ms)
         self.effects.changes.append(encode_change(change))
         self.state.once_settled(change)
 
@@ -389,7 +390,7 @@ class Broker:
         group = topic.groups.get(group_name)
         if group is None:
             raise InvalidArgument(f"group {group_name!r} has never read {name}")
-        return tenant, group.id, key
+        return short(tenant), group.id, short(key)
 
     # Time, retention, restart
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import hashlib
 from collections import deque
 from typing import Generic, TypeVar
 
@@ -12,6 +13,17 @@ Identity = TypeVar("Identity")
 
 STALE_KEPT = 1_024
 """Entries of the expiry queue that may be out of date before it is made anew."""
+
+
+KEY_CHARS_MAX = 200
+"""Longer keys are known by their digest."""
+
+
+def short(text: str) -> str:
+    """A key or tenant as it is remembered: the number of keys is limited, so their length has to be as well."""
+    if len(text) <= KEY_CHARS_MAX:
+        return text
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
 class Status(enum.IntEnum):

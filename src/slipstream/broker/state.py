@@ -22,7 +22,7 @@ from slipstream.broker.changes import (
 from slipstream.broker.config import BrokerConfig
 from slipstream.broker.envelope import decode_meta
 from slipstream.broker.group import Group, Lease, LeaseState, Progress
-from slipstream.broker.idempotency import Registry, Status
+from slipstream.broker.idempotency import Registry, Status, short
 from slipstream.broker.topic import Partition, PartitionLog, Topic
 from slipstream.record import Published
 
@@ -44,6 +44,7 @@ class State:
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[int, Topic] = {}
         self.groups_by_id: dict[int, Group] = {}
+        self._last_group_id = 0
         self.produced: Registry[ProduceKey] = Registry(config.idempotency_ttl_ms, config.idempotency_keys_max)
         self.once: Registry[OnceKey] = Registry(config.idempotency_ttl_ms, config.idempotency_keys_max)
         self.deadlines: list[tuple[int, int, int, int]] = []
@@ -69,7 +70,10 @@ class State:
             apply[type(change)](change)
 
     def next_topic_id(self) -> int:
-        return max(self.topics_by_id, default=0) + 1
+        return next(reversed(self.topics_by_id), 0) + 1  # they are there in the order they were created
+
+    def next_group_id(self) -> int:
+        return self._last_group_id + 1
 
     def topic_created(self, change: TopicCreated) -> Topic:
         topic = Topic(change.topic_id, change.name, change.config, change.created_ms)
@@ -91,7 +95,7 @@ class State:
         if envelope is None or envelope.dlq is not None:
             return
         if envelope.idempotency_key:
-            identity = (envelope.tenant_id, topic.id, envelope.idempotency_key)
+            identity = (short(envelope.tenant_id), topic.id, short(envelope.idempotency_key))
             operation = self.produced.put(identity, Status.COMMITTED, record.timestamp_ms)
             operation.partition, operation.offset = partition.number, record.offset
         if envelope.deadline_ms is not None:
@@ -105,6 +109,7 @@ class State:
         topic = self.topics_by_id[change.topic_id]
         group = Group(change.group_id, topic, change.name)
         topic.groups[group.name] = self.groups_by_id[group.id] = group
+        self._last_group_id = max(self._last_group_id, group.id)
         return group
 
     def delivered(self, change: Delivered) -> Lease:

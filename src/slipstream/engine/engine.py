@@ -331,7 +331,7 @@ class Engine:
             except Exception:
                 log.exception("owner %s could not be served and gets nothing more", consumer.owner)
                 consumer.open = False
-            self.broker.sent(self._now_ms, consumer)
+            self.broker.sent(self.now_ms(), consumer)
 
     # Time
 

@@ -163,7 +163,8 @@ class V1:
         response = self._produced.get(topic)
         if response is None:
             response = render(200, encode_json({"status": "produced", "topic": topic}))
-            self._produced[topic] = response
+            if topic in self.engine.broker.state.topics:  # with a target, a client may name anything here
+                self._produced[topic] = response
         exchange.response = response
 
     def consume(self, exchange: Exchange) -> None:
