@@ -259,10 +259,13 @@ class Broker:
 
     def dispatch(self, group: Group, now_ms: int) -> None:
         """Hands out what is due to this group, after a consumer became ready; the partitions take turns."""
+        if not group.ready:
+            return
         count = len(group.progress)
         for number in range(group.first, group.first + count):
+            delivered = self.dispatcher.delivered_total
             self.dispatcher.dispatch(group.progress[number % count], now_ms)
-            if not group.ready:
+            if self.dispatcher.delivered_total != delivered and not group.ready:
                 group.first = (number + 1) % count
                 return
 
