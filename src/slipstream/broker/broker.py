@@ -184,22 +184,28 @@ class Broker:
 
     def _check_room(self, topic: Topic, partition: Partition, size: int, now_ms: int) -> None:
         """Ruling 10. The floor only ever rises, so the groups are asked again only when it looks too low."""
-        config = topic.config
-        for fresh in (False, True):
-            if fresh:
-                self._raise_floor(topic, partition, now_ms)
-            waiting = partition.count - partition.floor_count
-            waiting_bytes = partition.bytes_total - partition.floor_bytes + size
-            full = 0 < config.max_waiting_messages <= waiting
-            bytes_full = 0 < config.max_waiting_bytes <= waiting_bytes
-            if not full and not bytes_full:
-                return
+        full, bytes_full = self._is_full(topic.config, partition, size)
+        if not full and not bytes_full:
+            return
+        self._raise_floor(topic, partition, now_ms)
+        full, bytes_full = self._is_full(topic.config, partition, size)
+        if not full and not bytes_full:
+            return
+        waiting = partition.count - partition.floor_count
+        waiting_bytes = partition.bytes_total - partition.floor_bytes
         self.rejected["partition_buffer_full" if full else "partition_buffer_bytes_full"] += 1
         raise Overloaded(
-            f"{topic.name}/{partition.number} is full: {waiting} messages ({waiting_bytes - size} bytes) wait for the "
+            f"{topic.name}/{partition.number} is full: {waiting} messages ({waiting_bytes} bytes) wait for the "
             "slowest group; retry later",
             self.config.overload_retry_after_ms,
         )
+
+    @staticmethod
+    def _is_full(config: TopicConfig, partition: Partition, size: int) -> tuple[bool, bool]:
+        """Whether one more message of this size is too many, or too many bytes."""
+        waiting = partition.count - partition.floor_count
+        waiting_bytes = partition.bytes_total - partition.floor_bytes + size
+        return 0 < config.max_waiting_messages <= waiting, 0 < config.max_waiting_bytes <= waiting_bytes
 
     def _raise_floor(self, topic: Topic, partition: Partition, now_ms: int) -> None:
         floor: tuple[int, int] | None = None

@@ -38,10 +38,6 @@ LAZY_CHANGES = 4_096
 """With durability off, changes go to the journal after this time or in this number."""
 
 
-BATCHES_IN_JOURNAL = 2
-"""One being written, one to go on with."""
-
-
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     tick_ms: int = 10
     """The clock of leases and retries goes no finer than this."""
@@ -230,8 +226,8 @@ class Engine:
     def _flush(self, *, everything: bool = False) -> None:
         """Sends what is to be delivered, and hands what happened since the last time to the journal.
 
-        Unless `everything` is wanted, it waits while the journal has one batch in hand and one to go on with: larger
-        batches cost both threads less, and the disk is kept busy all the same.
+        Unless `everything` is wanted, it waits while the journal has a batch in hand: the fewer and larger they are,
+        the less both threads pay for handing them over.
         """
         self._flush_scheduled = False
         if self._closed:
@@ -242,7 +238,7 @@ class Engine:
                 self._send()
             if not effects.changes and not self._waiters and not self._after:
                 break
-            if len(self._in_journal) >= BATCHES_IN_JOURNAL and not everything:
+            if self._in_journal and not everything:
                 self._set_timer()
                 return
             batch = _Batch(effects.publications, self._waiters, self._after)

@@ -343,11 +343,13 @@ class Connection(HttpToolsProtocol):
         return bool(self._answers or self._waiting or self._running is not None)
 
     def _begin(self, route: Route, exchange: Exchange) -> None:
-        if self._waiting or not self._may_begin(route):
-            self._wait((route, exchange))
-        else:
+        # Nearly every request finds the connection at rest, and then nothing further need be asked.
+        at_rest = not (self._answers or self._waiting or self.flow.write_paused) and self._running is None
+        if at_rest or (not self._waiting and self._may_begin(route)):
             self._answers.append(exchange)
             self.front.v1.handle(route, exchange)
+        else:
+            self._wait((route, exchange))
 
     def _may_begin(self, route: Route | None) -> bool:
         """A route, or None for the application."""
@@ -390,7 +392,10 @@ class Connection(HttpToolsProtocol):
             exchange = answers.popleft()
             if self.transport.is_closing():
                 continue
-            self.transport.write(exchange.response if exchange.plain else exchange.rendered())
+            if exchange.plain:
+                self.transport.write(exchange.response)
+                continue
+            self.transport.write(exchange.rendered())
             if exchange.close:
                 self._linger() if exchange.refusal else self.transport.close()
         if self._waiting or self._finishing:

@@ -36,8 +36,8 @@ MERGE_BELOW_COUNT = 50_000
 MERGE_SPAN_MS = 6 * 3600 * 1000
 """… or reaches this far back: retention goes by a segment's newest message, so an old one must stop growing."""
 
-NICE = 5
-"""The broker comes first."""
+NICE = 15
+"""The broker comes first. At 5 it still doubled the p99 of durable produces on two busy cores; at 15 it did not show."""
 
 
 class SegmentOrder(msgspec.Struct, frozen=True, kw_only=True):

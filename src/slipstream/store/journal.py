@@ -205,14 +205,29 @@ class Journal:
             self._done([commit.token for commit in commits])
             return
         payload = _ARRAY_32.pack(0xDD, len(changes)) + b"".join(changes)
-        self.disk.write(self._fd, [encode_frame(self._header.seed, payload, self._synced_length), payload])
+        frame = [encode_frame(self._header.seed, payload, self._synced_length), payload]
+        must_sync = any(commit.sync for commit in commits)
+        if must_sync and not self._unsynced:
+            self._write_synced(frame)
+            self._done([commit.token for commit in commits])
+            return
+        self.disk.write(self._fd, frame)
         self._length += FRAME_HEADER_SIZE + len(payload)
         self._unsynced = True
-        if any(commit.sync for commit in commits):
+        if must_sync:
             self._sync_all()
         elif self.durability is Durability.INTERVAL and time.monotonic() >= self._synced_at + self.sync_interval_s:
             self._sync()
         self._done([commit.token for commit in commits])
+
+    def _write_synced(self, frame: list[bytes]) -> None:
+        started = time.monotonic()
+        self.disk.write_synced(self._fd, frame, self._length)
+        self._synced_at = time.monotonic()
+        self.sync_seconds += self._synced_at - started
+        self.sync_count += 1
+        self._length += sum(map(len, frame))
+        self._synced_length = self._length
 
     def _sync(self) -> None:
         if self.durability is not Durability.OFF:
