@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from slipstream.engine import Engine
 from slipstream.router import RouterHook
-from slipstream.server.connection import Front
+from slipstream.server.front import Front
 
 
 class BrokerCollector(Collector):

@@ -18,7 +18,8 @@ from slipstream.broker import BrokerConfig
 from slipstream.engine import Engine, EngineConfig
 from slipstream.router import RouterHook, load_router
 from slipstream.server.app import create_app
-from slipstream.server.connection import Connection, Front
+from slipstream.server.connection import Connection
+from slipstream.server.front import Front
 from slipstream.server.limits import Limits
 from slipstream.server.metrics import BrokerCollector, Metrics
 from slipstream.server.response import DATE
