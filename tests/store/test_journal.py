@@ -60,6 +60,20 @@ class Writer:
         return [count_changes(item.payload) for item in items if isinstance(item, Frame)]
 
 
+def test_a_commit_without_changes_waits_for_the_sync_of_what_came_before_it(tmp_path: Path) -> None:
+    """A late ack is answered because of a change that nobody waited for: it must be on disk all the same."""
+    writer = Writer(tmp_path)
+    writer.journal.start()
+    writer.submit("unsynced", sync=False)
+    while "unsynced" not in writer.done:
+        time.sleep(0.001)
+    assert writer.syncs == 0
+    writer.disk.fail("sync")
+    writer.journal.submit([], "late ack", sync=True)
+    writer.journal.close()
+    assert writer.done == ["unsynced"], "answered for what may be lost"
+
+
 def test_what_waits_shares_one_frame_and_one_sync(tmp_path: Path) -> None:
     writer = Writer(tmp_path)
     writer.submit(*range(100))

@@ -400,7 +400,10 @@ class Broker:
         self.effects.changes.append(encode_change(change))
         lost = self.state.trimmed(change)
         for group in partition.topic.groups.values():
-            self.dispatcher.dispatch(group.progress[partition.number], now_ms)
+            progress = group.progress[partition.number]
+            progress.unreadable = ""  # what could not be read may be gone; if not, it is found again
+            self.dispatcher.restart_timer(progress)
+            self.dispatcher.dispatch(progress, now_ms)
         return lost
 
     def unfinished_from(self, partition: Partition) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from msgspec.structs import replace
 
@@ -17,6 +17,7 @@ from slipstream.broker.changes import (
 )
 from slipstream.broker.effects import Delivery, Effects, Publication
 from slipstream.broker.envelope import DeadLetter, Envelope, Meta, RetryPolicy, decode_meta, encode_meta
+from slipstream.broker.errors import Unavailable
 from slipstream.broker.group import Consumer, Lease, LeaseState, Progress
 from slipstream.broker.idempotency import Operation
 from slipstream.broker.state import State
@@ -26,6 +27,9 @@ from slipstream.record import LogUnreadable, Published, Record
 log = logging.getLogger(__name__)
 
 ACK_TIMEOUT = "ack_timeout"
+
+TIMERS_KEPT = 256
+"""Replaced timers that may lie about before they are cleared away."""
 
 
 class Dispatcher:
@@ -38,6 +42,7 @@ class Dispatcher:
         self.redelivered_total = 0
         self._timers: list[tuple[int, int, Progress]] = []
         self._timer_count = 0
+        self._timers_max = TIMERS_KEPT
 
     def next_due_ms(self) -> int | None:
         """When `tick` has something to do next."""
@@ -123,13 +128,16 @@ class Dispatcher:
             self.set_timer(progress, until_ms)
 
     def fail(self, progress: Progress, lease: Lease, error: str, now_ms: int, *, released: bool) -> None:
-        """One attempt failed: the next is scheduled, or the message has had its chances."""
+        """One attempt failed: the next is scheduled, or the message has had its chances.
+
+        Raises Unavailable, and the group stands still, where the log cannot be read.
+        """
         partition = progress.partition
         try:
             record = partition.log.read(lease.index)
         except LogUnreadable as unreadable:
             self._stall(progress, unreadable)
-            return
+            raise Unavailable(f"the message cannot be read: {unreadable}") from unreadable
         meta = decode_meta(record.meta)
         policy = self._policy(partition.topic, meta)
         lease.last_error = self._join_errors(lease.last_error, error)
@@ -200,9 +208,8 @@ class Dispatcher:
 
     def tick(self, now_ms: int) -> None:
         """Ends the leases that ran out, and brings back what is due."""
-        timers = self._timers
-        while timers and timers[0][0] <= now_ms:
-            due_ms, _, progress = heappop(timers)
+        while self._timers and self._timers[0][0] <= now_ms:
+            due_ms, _, progress = heappop(self._timers)
             if progress.timer_ms == due_ms:
                 progress.timer_ms = None
                 self._review(progress, now_ms)
@@ -216,11 +223,23 @@ class Dispatcher:
             progress.timer_ms = due_ms
             self._timer_count += 1
             heappush(self._timers, (due_ms, self._timer_count, progress))
+            if len(self._timers) > self._timers_max:
+                self._forget_timers()
+
+    def _forget_timers(self) -> None:
+        """Drops the times that an earlier one has replaced: behind a lease of hours they would pile up for hours."""
+        current = {timer[2]: timer for timer in self._timers if timer[2].timer_ms == timer[0]}
+        self._timers = list(current.values())
+        heapify(self._timers)
+        self._timers_max = 2 * len(self._timers) + TIMERS_KEPT
 
     def _review(self, progress: Progress, now_ms: int) -> None:
         for lease in list(progress.leases.values()):
             if lease.state is LeaseState.LEASED and lease.until_ms <= now_ms:
-                self.fail(progress, lease, ACK_TIMEOUT, now_ms, released=False)
+                try:
+                    self.fail(progress, lease, ACK_TIMEOUT, now_ms, released=False)
+                except Unavailable:
+                    return  # it stands still: without its record the lease can neither be failed nor given to another
             elif lease.state is LeaseState.WAITING and lease.until_ms <= now_ms:
                 progress.make_ready(lease)
         self.dispatch(progress, now_ms)
@@ -237,15 +256,19 @@ class Dispatcher:
             return
         for group in partition.topic.groups.values():
             progress = group.progress[partition.number]
+            # Most have long been finished: what only that group needs is looked at before the disk is.
+            lease = next((lease for lease in progress.leases.values() if lease.index == index), None)
+            waiting = index >= progress.position if lease is None else lease.state is not LeaseState.LEASED
+            if not waiting:
+                continue
             try:
                 record = partition.log.read(index)
             except LogUnreadable as error:
                 self._stall(progress, error)
                 continue
-            lease = progress.leases.get(record.offset)
-            waiting = index >= progress.position if lease is None else lease.state is not LeaseState.LEASED
-            if waiting and record.offset not in progress.finished_ahead:
+            if record.offset not in progress.finished_ahead:
                 self.dead_letter(progress, record, index, lease, Outcome.DEADLINE_EXCEEDED, now_ms)
+                self.dispatch(progress, now_ms)  # it may have been what kept the group at its limit
 
     def _create_graveyard(self, source: Topic, now_ms: int) -> Topic:
         config = replace(source.config, retry=self.state.config.topic.retry)

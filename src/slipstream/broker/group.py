@@ -115,9 +115,10 @@ class Progress:
         """Takes note of a delivery, first or repeated."""
         self.leases[lease.offset] = lease
         if lease.index >= self.position:
+            jumped = lease.index > self.position  # only a restart does: live, `step_over` goes one by one
             self.position = lease.index + 1
             self.cursor = lease.offset
-            if self.finished_ahead:
+            if jumped:
                 self.skip_finished()
 
     def skip_finished(self) -> None:

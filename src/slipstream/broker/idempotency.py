@@ -10,6 +10,9 @@ from slipstream.broker.errors import FailedPrecondition
 
 Identity = TypeVar("Identity")
 
+STALE_KEPT = 1_024
+"""Entries of the expiry queue that may be out of date before it is made anew."""
+
 
 class Status(enum.IntEnum):
     PENDING = 0
@@ -87,6 +90,8 @@ class Registry(Generic[Identity]):
         operation.error = error
         self.operations[identity] = operation
         self._expiry.append((operation.expires_ms, identity))
+        if len(self._expiry) > 2 * len(self.operations) + STALE_KEPT:
+            self._forget_stale()
         while len(self.operations) > self.max_keys:
             self._drop_oldest()
         return operation
@@ -107,6 +112,12 @@ class Registry(Generic[Identity]):
             operation = self.operations.get(identity)
             if operation is not None and operation.expires_ms == expires_ms:
                 del self.operations[identity]
+
+    def _forget_stale(self) -> None:
+        """A key that begins and fails over and over leaves an entry each time, kept by the longest lease before it."""
+        current = sorted((operation.expires_ms, n) for n, operation in enumerate(self.operations.values()))
+        identities = list(self.operations)
+        self._expiry = deque((expires_ms, identities[n]) for expires_ms, n in current)
 
     def _drop_oldest(self) -> None:
         expires_ms, identity = self._expiry.popleft()
