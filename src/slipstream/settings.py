@@ -7,6 +7,7 @@ the profile, the profile over the defaults.
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -89,6 +90,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_in_flight: Annotated[
         int, _delivery("Unfinished deliveries per topic, group and partition; 0 for no limit.", ge=0)
     ] = 256
+    stream_window_bytes: Annotated[
+        int, _delivery("Bytes given to a stream at a time, before it is seen whether it keeps up.", ge=1)
+    ] = 1 << 20
     retry_backoff_ms: Annotated[
         int, _delivery("First pause before a retry, doubling, where a message has no policy of its own.", ge=0)
     ] = 100
@@ -151,6 +155,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             overload_retry_after_ms=self.overload_retry_after_ms,
             group_absent_ms=self.group_absent_ms,
             backpressure_without_groups=self.backpressure_without_groups,
+            stream_window_bytes=self.stream_window_bytes,
             partitions_max=self.max_partitions,
             topics_max=self.max_topics,
             groups_max=self.max_groups,
@@ -244,6 +249,20 @@ def load_settings(
         explicit[name] = _check(name, value, f"--{name.replace('_', '-')} on the command line")
     profile = explicit.get("profile", "default")
     return msgspec.convert({**PROFILES[profile], **explicit}, Settings)
+
+
+def unknown_variables(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
+    """A warning for each variable that looks like a setting and is none.
+
+    No error: it may be meant for another version, or for another program of the same family.
+    """
+    prefix = "SLIPSTREAM_"
+    known = ["CONFIG", *(info.name.upper() for info in describe_settings())]
+    for name in sorted(environment):
+        if name.startswith(prefix) and name.removeprefix(prefix) not in known:
+            closest = difflib.get_close_matches(name.removeprefix(prefix), known, 1)
+            hint = f"; did you mean {prefix}{closest[0]}?" if closest else ""
+            yield f"{name} in the environment is no setting and is ignored{hint}"
 
 
 def _read_file(path: Path) -> dict[str, Any]:

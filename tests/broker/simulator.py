@@ -73,6 +73,8 @@ class Simulator:
         effects = self.broker.effects
         new, effects.deliveries = effects.deliveries, []
         self.delivered += new
+        for consumer in {delivery.consumer: None for delivery in new}:
+            self.broker.sent(self.now_ms, consumer)
         return new
 
     def crash(self) -> None:

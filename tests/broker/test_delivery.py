@@ -125,3 +125,35 @@ def test_what_was_finished_ahead_costs_a_delivery_nothing() -> None:
     sim.attach("late", credit=1)
     assert sim.take() == [(0, 1, "late")]
     assert looked_at == 0
+
+
+def test_a_consumer_is_handed_one_window_at_a_time() -> None:
+    sim = Simulator(BrokerConfig(stream_window_bytes=10))
+    sim.create()
+    for _ in range(20):
+        sim.produce(b"12345")
+    consumer = sim.broker.attach(sim.now_ms, "t", "g", "o")
+    assert len(sim.broker.effects.deliveries) == 2
+    consumer.open = False
+    sim.commit()
+    assert len(sim.take()) == 2, "it is not open: nothing follows what was sent"
+    consumer.open = True
+    sim.broker.dispatch(consumer.group, sim.now_ms)
+    sim.commit()
+    assert len(sim.take()) == 18
+
+
+def test_a_full_partition_does_not_take_every_window_from_the_others() -> None:
+    sim = Simulator(BrokerConfig(stream_window_bytes=4))
+    sim.create(partitions=3)
+    for _ in range(100):
+        for partition in range(3):
+            sim.produce(b"1234", envelope={"partition_override": partition})
+    consumer = sim.broker.attach(sim.now_ms, "t", "g", "o")
+    served = []
+    for _ in range(6):
+        [delivery] = sim.broker.effects.deliveries
+        served.append(delivery.partition)
+        sim.broker.effects.deliveries = []
+        sim.broker.sent(sim.now_ms, consumer)
+    assert served == [0, 1, 2, 0, 1, 2]

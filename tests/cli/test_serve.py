@@ -247,3 +247,9 @@ def test_an_address_that_is_not_ours_is_5(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
     assert_refused(run("serve", "--data", str(tmp_path), "--host", "192.0.2.1", "--port", "0"), 5, "192.0.2.1")
+
+
+def test_a_misspelt_variable_is_logged(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = run("serve", "--data", str(tmp_path / "file"), environment={"SLIPSTREAM_MAX_INFLIGHT": "3"})
+    assert "WARNING SLIPSTREAM_MAX_INFLIGHT in the environment is no setting" in result.stderr

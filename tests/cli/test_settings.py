@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slipstream.settings import PROFILES, SettingError, Settings, describe_settings, load_settings
+from slipstream.settings import PROFILES, SettingError, Settings, describe_settings, load_settings, unknown_variables
 
 NAMES = [info.name for info in describe_settings()]
 
@@ -132,3 +132,16 @@ def test_every_setting_says_what_it_is(name: str) -> None:
     assert info.section
     assert info.text[0].isupper() or info.text[0] == "…"
     assert info.text.endswith((".", "…"))
+
+
+def test_a_misspelt_variable_is_named_with_the_closest_setting() -> None:
+    environment = {
+        "SLIPSTREAM_MAX_INFLIGHT": "3",
+        "SLIPSTREAM_QQQ": "",
+        "SLIPSTREAM_CONFIG": "x",
+        "SLIPSTREAM_PORT": "1",
+    }
+    near, far = unknown_variables(environment)
+    assert near.startswith("SLIPSTREAM_MAX_INFLIGHT in the environment is no setting and is ignored")
+    assert near.endswith("; did you mean SLIPSTREAM_MAX_IN_FLIGHT?")
+    assert far == "SLIPSTREAM_QQQ in the environment is no setting and is ignored"

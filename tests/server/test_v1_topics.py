@@ -128,3 +128,12 @@ def test_there_is_a_limit_to_topics(start_server: StartServer) -> None:
     server.create("one")
     assert server.post("/v1/topics", {"name": "two"}).status_code == 400
     server.create("one")
+
+
+def test_dead_letters_have_the_partitions_of_their_topic_whoever_creates_them(
+    shared: ServerProcess, topic: str
+) -> None:
+    """Ruling 6."""
+    shared.create(topic + ".x", 3)
+    response = shared.post("/v1/topics", {"name": f"dlq.{topic}.x", "partitions": 1})
+    assert (response.status_code, response.json()["partitions"]) == (201, 3)

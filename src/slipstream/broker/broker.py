@@ -70,6 +70,10 @@ class Broker:
         if topic is not None:
             return topic
         _check_name("topic", name)
+        source = self.state.topics.get(name.removeprefix(DEAD_LETTER_PREFIX))
+        if source is not None:
+            # Ruling 6: the dead letters have as many partitions as their topic, whoever creates them.
+            config = msgspec.structs.replace(config, partitions=len(source.partitions))
         if not 1 <= config.partitions <= self.config.partitions_max:
             raise InvalidArgument(f"partitions must be between 1 and {self.config.partitions_max}")
         if len(self.state.topics) >= self.config.topics_max:
@@ -245,7 +249,8 @@ class Broker:
         for partition in topic.partitions:
             # This group counts (again), and may be further back than all the others.
             partition.floor_count = partition.floor_bytes = 0
-        consumer = Consumer(group, owner, lease_ms or self.config.lease_ms, credit, sink)
+        lease_ms = lease_ms or self.config.lease_ms
+        consumer = Consumer(group, owner, lease_ms, credit, sink, self.config.stream_window_bytes)
         group.consumers.append(consumer)
         self.dispatch(group, now_ms)
         return consumer
@@ -259,9 +264,20 @@ class Broker:
             group.consumers.remove(consumer)
 
     def dispatch(self, group: Group, now_ms: int) -> None:
-        """Hands out what is due to this group, after a consumer became ready."""
-        for progress in group.progress:
-            self.dispatcher.dispatch(progress, now_ms)
+        """Hands out what is due to this group, after a consumer became ready; the partitions take turns."""
+        count = len(group.progress)
+        for number in range(group.first, group.first + count):
+            self.dispatcher.dispatch(group.progress[number % count], now_ms)
+            if not group.ready:
+                group.first = (number + 1) % count
+                return
+
+    def sent(self, now_ms: int, consumer: Consumer) -> None:
+        """What was handed to the consumer is on its way: there is room for more, if it is still open."""
+        held_back = consumer.unsent_bytes >= consumer.window_bytes
+        consumer.unsent_bytes = 0
+        if held_back and consumer.ready:
+            self.dispatch(consumer.group, now_ms)
 
     def _create_group(self, topic: Topic, name: str) -> Group:
         _check_name("group", name)

@@ -20,6 +20,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A group that nobody has used for this long no longer holds back producers; its progress is kept."""
     backpressure_without_groups: bool = False
     """Count messages as waiting even while no group exists that waits for them, as DriftQ does."""
+    stream_window_bytes: int = 1 << 20
+    """A consumer is handed no more than about this much before it is seen whether it keeps up."""
     partitions_max: int = 1_024
     topics_max: int = 10_000
     groups_max: int = 10_000

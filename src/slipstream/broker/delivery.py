@@ -119,6 +119,7 @@ class Dispatcher:
         effects = self.effects
         effects.changes.append(encode_change(change))
         effects.deliveries.append(Delivery(consumer, progress.partition.number, record, meta, attempts, last_error))
+        consumer.unsent_bytes += record.size + len(record.meta)
         if consumer.credit is not None:
             consumer.credit -= 1
         self.delivered_total += 1

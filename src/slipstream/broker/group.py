@@ -38,11 +38,13 @@ class Lease:
 
 
 class Consumer:
-    """Somebody who reads for a group. The broker hands it messages while it is `open` and has credit left."""
+    """Somebody who reads for a group. The broker hands it messages while it is `open` and has credit and room left."""
 
-    __slots__ = ("credit", "group", "lease_ms", "open", "owner", "sink")
+    __slots__ = ("credit", "group", "lease_ms", "open", "owner", "sink", "unsent_bytes", "window_bytes")
 
-    def __init__(self, group: Group, owner: str, lease_ms: int, credit: int | None, sink: object) -> None:
+    def __init__(
+        self, group: Group, owner: str, lease_ms: int, credit: int | None, sink: object, window_bytes: int
+    ) -> None:
         self.group = group
         self.owner = owner
         self.lease_ms = lease_ms
@@ -52,10 +54,14 @@ class Consumer:
         """False while the reader does not keep up."""
         self.sink = sink
         """Where its messages go; the broker only carries it back to whoever attached the consumer."""
+        self.window_bytes = window_bytes
+        self.unsent_bytes = 0
+        """Handed out since the last time something was sent. Whether the reader keeps up shows only then, so past the
+        window the broker waits for it: all that the group's limit allows may be hundreds of megabytes."""
 
     @property
     def ready(self) -> bool:
-        return self.open and self.credit != 0
+        return self.open and self.credit != 0 and self.unsent_bytes < self.window_bytes
 
 
 class Progress:
@@ -174,7 +180,7 @@ class Progress:
 class Group:
     """Readers who share the messages of one topic: each message goes to one of them at a time."""
 
-    __slots__ = ("consumers", "id", "last_seen_ms", "lost", "name", "progress", "topic", "turn")
+    __slots__ = ("consumers", "first", "id", "last_seen_ms", "lost", "name", "progress", "topic", "turn")
 
     def __init__(self, group_id: int, topic: Topic, name: str) -> None:
         self.id = group_id
@@ -183,6 +189,8 @@ class Group:
         self.progress = [Progress(self, partition) for partition in topic.partitions]
         self.consumers: list[Consumer] = []
         self.turn = 0
+        self.first = 0
+        """The partition to be served first: those before it had their share when the consumers could take no more."""
         self.last_seen_ms = 0
         self.lost = 0
         """Messages that retention removed before this group finished them (ruling 17)."""
@@ -197,3 +205,8 @@ class Group:
                 self.turn = turn + 1
                 return consumers[turn]
         return None
+
+    @property
+    def ready(self) -> bool:
+        """Somebody can take a message."""
+        return any(consumer.ready for consumer in self.consumers)

@@ -11,7 +11,7 @@ from typing import Any
 
 import rich_click as click
 
-from slipstream.settings import SettingError, SettingInfo, Settings, describe_settings, load_settings
+from slipstream.settings import SettingError, SettingInfo, Settings, describe_settings, load_settings, unknown_variables
 
 _HELP = """Run the broker.
 
@@ -147,6 +147,8 @@ def _run(settings: Settings, *, reset: bool) -> None:
 
     configure_logging(settings.log_level, settings.log_format)
     log = logging.getLogger("slipstream")
+    for warning in unknown_variables():
+        log.warning("%s", warning)
     try:
         if reset:
             _reset(Path(settings.data))

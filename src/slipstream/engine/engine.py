@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -27,6 +26,7 @@ from slipstream.broker import (
     Unavailable,
 )
 from slipstream.broker.changes import decode_changes
+from slipstream.engine.clock import Clock
 from slipstream.record import LogUnreadable
 from slipstream.store import Damaged, Durability, Store, TornTail
 
@@ -94,6 +94,7 @@ class Engine:
         self._timer_due_ms = 0
         self._retention_timer: asyncio.TimerHandle | None = None
         self._rotated_at_ms = 0
+        self._clock = Clock()
         self._now_ms = 0
         self._loop: asyncio.AbstractEventLoop
 
@@ -129,6 +130,8 @@ class Engine:
         self._flush(everything=True)
         self._submit_now()
         self._closed = True
+        # A pipelined request that starts when the one before it is answered would wait for ever.
+        self.failure = self.failure or Unavailable("the broker is stopping")
         for timer in (self._timer, self._retention_timer):
             if timer is not None:
                 timer.cancel()
@@ -140,8 +143,7 @@ class Engine:
 
     def now_ms(self) -> int:
         """Wall-clock time that never goes back while the process runs."""
-        now = int(time.time() * 1000)
-        self._now_ms = max(self._now_ms, now)
+        self._now_ms = self._clock.now_ms()
         return self._now_ms
 
     # Commands: each raises BrokerError and changes nothing, or settles `waiter` later.
@@ -234,7 +236,7 @@ class Engine:
             return
         effects = self.broker.effects
         while True:
-            if effects.deliveries:
+            while effects.deliveries:
                 self._send()
             if not effects.changes and not self._waiters and not self._after:
                 break
@@ -297,24 +299,35 @@ class Engine:
     def _settle(self, batch: _Batch) -> None:
         if batch.publications:
             self.broker.committed(batch.publications, self.now_ms())
-        for waiter in batch.waiters:
-            waiter.settled(None)
+        self._answer(batch.waiters, None)
         for action in batch.after:
             action()
 
     def _refuse(self, batch: _Batch, failure: Unavailable) -> None:
-        for waiter in batch.waiters:
-            waiter.settled(failure)
+        self._answer(batch.waiters, failure)
+
+    def _answer(self, waiters: list[Waiter], error: BrokerError | None) -> None:
+        for waiter in waiters:
+            try:
+                waiter.settled(error)
+            except Exception:
+                # One client's trouble: left here it would keep everybody behind it waiting for ever.
+                log.exception("an answer could not be given")
 
     def _send(self) -> None:
         effects = self.broker.effects
         deliveries, effects.deliveries = effects.deliveries, []
-        by_sink: dict[Sink, list[Delivery]] = {}
+        by_consumer: dict[Consumer, list[Delivery]] = {}
         for delivery in deliveries:
-            sink: Sink = delivery.consumer.sink  # type: ignore[assignment]
-            by_sink.setdefault(sink, []).append(delivery)
-        for sink, batch in by_sink.items():
-            sink.deliver(batch)
+            by_consumer.setdefault(delivery.consumer, []).append(delivery)
+        for consumer, batch in by_consumer.items():
+            sink: Sink = consumer.sink  # type: ignore[assignment]
+            try:
+                sink.deliver(batch)
+            except Exception:
+                log.exception("owner %s could not be served and gets nothing more", consumer.owner)
+                consumer.open = False
+            self.broker.sent(self._now_ms, consumer)
 
     # Time
 
@@ -337,6 +350,8 @@ class Engine:
     # Rotation and retention
 
     def _rotate(self) -> None:
+        # Or they would be in the snapshot and, written behind it, be applied to it once more.
+        assert not self.broker.effects.changes, "everything in the snapshot has been submitted"
         self._rotated_at_ms = self.now_ms()
         self._submit_now()
         self.store.rotate(self.broker.snapshot())
@@ -351,7 +366,7 @@ class Engine:
         self._schedule_flush()
         age_ms = self.now_ms() - self._rotated_at_ms
         if self.store.journal_changes and age_ms >= self.store.config.journal_age_ms and not self.store.behind:
-            self._flush()
+            self._flush(everything=True)
             self._rotate()
 
     def trim(self, topic: Topic, number: int) -> None:
