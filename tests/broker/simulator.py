@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from slipstream.broker import Broker, BrokerConfig, Consumer, Delivery, Envelope, Placement, TopicConfig
+from slipstream.broker import Broker, BrokerConfig, Consumer, Delivery, Envelope, Placement, Publications, TopicConfig
 from slipstream.broker.changes import Change
 from slipstream.record import Record
 
@@ -65,7 +65,7 @@ class Simulator:
             self.collect()
             self.journal += effects.changes
             publications = effects.publications
-            effects.changes, effects.publications = [], []
+            effects.changes, effects.publications = [], Publications()
             self.broker.committed(publications, self.now_ms)
 
     def collect(self) -> list[Delivery]:

@@ -6,7 +6,7 @@ simulator in the tests) hands in the time with each command and the logs at cons
 
 from slipstream.broker.broker import Broker, Placement
 from slipstream.broker.config import BrokerConfig
-from slipstream.broker.effects import Delivery, Effects, Publication
+from slipstream.broker.effects import Delivery, Effects, Publications
 from slipstream.broker.envelope import (
     DeadLetter,
     Envelope,
@@ -40,7 +40,7 @@ __all__ = [
     "PartitionLog",
     "Placement",
     "Progress",
-    "Publication",
+    "Publications",
     "RetryPolicy",
     "Routing",
     "RoutingDecision",

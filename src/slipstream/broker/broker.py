@@ -19,7 +19,7 @@ from slipstream.broker.changes import (
 )
 from slipstream.broker.config import BrokerConfig
 from slipstream.broker.delivery import Dispatcher
-from slipstream.broker.effects import Effects, Publication
+from slipstream.broker.effects import Effects, Publications
 from slipstream.broker.envelope import Envelope, Routing, RoutingDecision, encode_meta
 from slipstream.broker.errors import FailedPrecondition, InvalidArgument, Overloaded
 from slipstream.broker.group import Consumer, Group, Lease, LeaseState, Progress
@@ -126,23 +126,22 @@ class Broker:
             self._check_room(topic, partition, size, now_ms)
             operation = self.state.produced.put(identity, Status.PENDING, now_ms)
             operation.partition, operation.offset = partition.number, topic.next_offset
-        else:
+        elif (
+            partition.count - partition.floor_count >= topic.config.max_waiting_messages
+            or partition.bytes_total - partition.floor_bytes + size >= topic.config.max_waiting_bytes
+        ):
             self._check_room(topic, partition, size, now_ms)
         offset = topic.next_offset
         self.dispatcher.append(partition, Record(offset, now_ms, key, value, meta), size, operation, deadline_ms)
         self.produced_total += 1
         return Placement(topic.name, partition.number, offset)
 
-    def committed(self, publications: list[Publication], now_ms: int) -> None:
+    def committed(self, publications: Publications, now_ms: int) -> None:
         """These publications are safe in the journal: show them to the groups."""
-        touched: dict[Partition, None] = {}
-        for publication in publications:
-            partition = publication.partition
-            partition.committed = publication.index + 1
-            touched[partition] = None
-            if publication.operation is not None:
-                publication.operation.status = Status.COMMITTED
-        for partition in touched:
+        for operation in publications.operations:
+            operation.status = Status.COMMITTED
+        for partition, end in publications.ends.items():
+            partition.committed = end
             for group in partition.topic.groups.values():
                 self.dispatcher.dispatch(group.progress[partition.number], now_ms)
 

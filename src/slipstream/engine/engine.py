@@ -19,7 +19,7 @@ from slipstream.broker import (
     Envelope,
     Overloaded,
     Placement,
-    Publication,
+    Publications,
     RoutingDecision,
     Topic,
     TopicConfig,
@@ -33,8 +33,8 @@ from slipstream.store import Damaged, Durability, Store, TornTail
 log = logging.getLogger(__name__)
 
 
-LAZY_S = 0.005
-LAZY_CHANGES = 4_096
+LAZY_S = 0.02
+LAZY_CHANGES = 16_384
 """With durability off, changes go to the journal after this time or in this number."""
 
 
@@ -61,7 +61,7 @@ class _Batch:
 
     __slots__ = ("after", "publications", "waiters")
 
-    def __init__(self, publications: list[Publication], waiters: list[Waiter], after: list[Callable[[], None]]) -> None:
+    def __init__(self, publications: Publications, waiters: list[Waiter], after: list[Callable[[], None]]) -> None:
         self.publications = publications
         self.waiters = waiters
         self.after = after
@@ -245,7 +245,7 @@ class Engine:
                 return
             batch = _Batch(effects.publications, self._waiters, self._after)
             changes = effects.changes
-            effects.changes, effects.publications, self._waiters, self._after = [], [], [], []
+            effects.changes, effects.publications, self._waiters, self._after = [], Publications(), [], []
             if self.failure is not None:
                 self._refuse(batch, self.failure)
                 continue
