@@ -73,6 +73,8 @@ class Connection(HttpToolsProtocol):
         self._receiving_sweeps = 0
         self._stalled_sweeps = 0
         self._unsent = 0
+        self._last_head: Head | None = None
+        """Of the last request that needed no parsing; the next one is mostly like it."""
         # The request being received
         self._in_message = False
         self._head_done = False
@@ -126,11 +128,11 @@ class Connection(HttpToolsProtocol):
             self.transport.abort()  # a stream is answered until it ends; there is nothing to say on it
             return
         if not self._in_message:
-            end = data.find(b"\r\n\r\n") + 4
-            head = self.front.heads.get(data[:end])
-            if head is not None and head.length == len(data) - end:
-                exchange = Exchange(self, head.method, head.query, data[end:], None, False)
-                self._begin(head.route, exchange)
+            head = self._last_head
+            if head is None or len(data) != head.total or not data.startswith(head.data):
+                head = self._last_head = self.front.heads.find(data)
+            if head is not None:
+                self._begin(head.route, Exchange(self, head.method, b"", data[head.size :], None, False))
                 return
         self._parse(data)
 
@@ -285,7 +287,7 @@ class Connection(HttpToolsProtocol):
         if self._plain and keep_alive and self._chunk_starts_message and not query:
             head = self._chunk[: self._chunk.find(b"\r\n\r\n") + 4]
             if len(head) + len(body) == len(self._chunk):
-                self.front.heads.remember(head, Head(route, method, query, len(body)))
+                self.front.heads.remember(Head(head, route, method, len(body)))
         self._chunk_starts_message = False
         self._begin(route, Exchange(self, method, query, body, request_id, not keep_alive))
 

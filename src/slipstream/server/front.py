@@ -26,13 +26,15 @@ class Front:
 class Head:
     """What a request head says, for one that was parsed before."""
 
-    __slots__ = ("length", "method", "query", "route")
+    __slots__ = ("data", "method", "route", "size", "total")
 
-    def __init__(self, route: Route, method: bytes, query: bytes, length: int) -> None:
+    def __init__(self, data: bytes, route: Route, method: bytes, body_bytes: int) -> None:
+        self.data = data
         self.route = route
         self.method = method
-        self.query = query
-        self.length = length
+        self.size = len(data)
+        self.total = len(data) + body_bytes
+        """Head and body together."""
 
 
 class HeadMemo(dict[bytes, Head]):
@@ -45,9 +47,14 @@ class HeadMemo(dict[bytes, Head]):
     ENTRIES_MAX = 4_096
     HEAD_BYTES_MAX = 1_024
 
-    def remember(self, head: bytes, meaning: Head) -> None:
-        if len(head) > self.HEAD_BYTES_MAX:
+    def find(self, data: bytes) -> Head | None:
+        """The head of `data`, if it was seen before and `data` is just that request and nothing more."""
+        head = self.get(data[: data.find(b"\r\n\r\n") + 4])
+        return head if head is not None and head.total == len(data) else None
+
+    def remember(self, head: Head) -> None:
+        if head.size > self.HEAD_BYTES_MAX:
             return
         if len(self) >= self.ENTRIES_MAX:
             self.clear()
-        self[head] = meaning
+        self[head.data] = head

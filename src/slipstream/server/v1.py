@@ -17,6 +17,7 @@ from slipstream.router import RoutedMessage, RouterHook
 from slipstream.server.exchange import Exchange
 from slipstream.server.response import encode_json, render, render_broker_error, render_error
 from slipstream.server.wire import (
+    UNREADABLE,
     AckRequest,
     ConsumeItem,
     ConsumeRequest,
@@ -86,6 +87,8 @@ class V1:
             handler(exchange)
         except BrokerError as error:
             exchange.answer(render_broker_error(error))
+        except UNREADABLE as error:
+            exchange.answer(render_error(400, "INVALID_ARGUMENT", f"invalid JSON body: {error}"))
         except Exception:  # noqa: BLE001 - logged with its traceback there
             self._failed(exchange)
 
