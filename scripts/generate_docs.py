@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 
 from slipstream.cli.serve import show_value
-from slipstream.settings import PROFILES, SettingInfo, describe_settings
+from slipstream.settings import PROFILES, SettingInfo, Settings, describe_settings
 
 PATH = Path(__file__).parent.parent / "docs" / "configuration.md"
 
@@ -17,27 +17,15 @@ _INTRODUCTION = """\
 
 <!-- Written by scripts/generate_docs.py from slipstream/settings.py: change it there. -->
 
-Every setting has one name in three places: an option of `slipstream serve`, a variable in the environment, and a key in the
-TOML file given with `--config` (or `SLIPSTREAM_CONFIG`), which is the option without its dashes: `max_in_flight = 64`. The
-command line wins over the environment, the environment over the file, the file over the profile, the profile over the
-defaults. A value that makes no sense is named with its source, and nothing starts.
+Every setting has one name in three places: an option of `slipstream serve`, a variable in the environment, and a key in
+the TOML file given with `--config` (or `SLIPSTREAM_CONFIG`): `--max-in-flight 64`, `SLIPSTREAM_MAX_IN_FLIGHT=64`,
+`max_in_flight = 64`. The command line wins over the environment, the environment over the file, the file over the
+profile, the profile over the defaults. A value that makes no sense is named with its source, and nothing starts.
 
 Times are in milliseconds, sizes in bytes. A switch is `--name` or `--no-name`; in the environment `true` or `false`.
 
 Settings marked with * are taken over by a topic when it is created: changing them changes new topics only.
 """
-
-_TAKEN_OVER = {
-    "max_in_flight",
-    "max_waiting_messages",
-    "max_waiting_bytes",
-    "retry_backoff_ms",
-    "retry_max_backoff_ms",
-    "retry_max_attempts",
-    "retention_ms",
-    "retention_bytes",
-    "retention_hold_unfinished",
-}
 
 _DRIFTQ = """\
 ## Flags of DriftQ
@@ -64,8 +52,16 @@ def _row(info: SettingInfo) -> str:
     meaning = info.text
     if info.choices:
         meaning += " One of " + ", ".join(f"`{choice}`" for choice in info.choices) + "."
-    mark = " *" if info.name in _TAKEN_OVER else ""
+    mark = " *" if _is_taken_over(info) else ""
     return f"| `{info.option}`{mark} | `{info.environment}` | {_default(info)} | {meaning} |"
+
+
+def _is_taken_over(info: SettingInfo) -> bool:
+    """Whether new topics are made with it, and keep it."""
+    if info.kind not in (int, bool):
+        return False
+    other = Settings(**{info.name: not info.default if info.kind is bool else info.default + 1})
+    return other.topic_config() != Settings().topic_config()
 
 
 def _default(info: SettingInfo) -> str:
