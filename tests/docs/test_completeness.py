@@ -224,9 +224,10 @@ def log_lines() -> Iterator[tuple[str, str]]:
             yield call.func.attr, max(re.split(r"%[sd]", line.value), key=len).strip(" :,/")
 
 
-@pytest.mark.parametrize("piece", sorted({piece for _, piece in log_lines() if piece}))
-def test_every_log_line_is_in_operations(piece: str) -> None:
-    assert piece in section(OPERATIONS, "Log lines")
+@pytest.mark.parametrize(("level", "piece"), sorted({line for line in log_lines() if line[1]}))
+def test_every_log_line_is_in_operations_with_its_level(level: str, piece: str) -> None:
+    shown = {cells[1] for cells in rows(section(OPERATIONS, "Log lines")) if piece in cells[0]}
+    assert shown == {"error" if level == "exception" else level}
 
 
 # Dependencies
