@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from slipstream.cli.serve import show_value
 from slipstream.settings import PROFILES, SettingInfo, Settings, describe_settings
 
@@ -60,8 +62,8 @@ def _is_taken_over(info: SettingInfo) -> bool:
     """Whether new topics are made with it, and keep it."""
     if info.kind not in (int, bool):
         return False
-    other = Settings(**{info.name: not info.default if info.kind is bool else info.default + 1})
-    return other.topic_config() != Settings().topic_config()
+    other = not info.default if info.kind is bool else info.default + 1
+    return replace(Settings(), **{info.name: other}).topic_config() != Settings().topic_config()
 
 
 def _default(info: SettingInfo) -> str:

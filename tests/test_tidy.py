@@ -14,7 +14,12 @@ SOURCE = ROOT / "src" / "slipstream"
 TESTS = ROOT / "tests"
 MODULES = sorted(SOURCE.rglob("*.py"))
 TEST_MODULES = sorted(TESTS.rglob("test_*.py"))
-BY_PATH = {"ids": lambda path: str(path.relative_to(ROOT))}
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def each(paths: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("path", paths, ids=lambda path: str(path.relative_to(ROOT)))
+
 
 LINES_MAX = 600
 
@@ -76,13 +81,13 @@ def room(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-@pytest.mark.parametrize("path", MODULES, **BY_PATH)
+@each(MODULES)
 def test_a_room_knows_only_those_below_it(path: Path) -> None:
     known = {name.split(".")[1] for name in imports(path) if name.startswith("slipstream.")}
     assert not known & MAY_NOT_KNOW.get(room(path), set())
 
 
-@pytest.mark.parametrize("path", sorted((SOURCE / "broker").rglob("*.py")), **BY_PATH)
+@each(sorted((SOURCE / "broker").rglob("*.py")))
 def test_the_broker_has_no_clock_no_disk_and_no_network(path: Path) -> None:
     assert not {name.split(".")[0] for name in imports(path)} & OUTSIDE
 
@@ -92,7 +97,7 @@ def test_every_room_has_its_rule() -> None:
     assert rooms == set(MAY_NOT_KNOW), "cli may know everything; every other room says what it may not"
 
 
-@pytest.mark.parametrize("path", MODULES, **BY_PATH)
+@each(MODULES)
 def test_a_module_says_what_it_is_for(path: Path) -> None:
     """A package above all: its first paragraph says what the room is for."""
     text = ast.get_docstring(ast.parse(path.read_text()))
@@ -100,19 +105,19 @@ def test_a_module_says_what_it_is_for(path: Path) -> None:
     assert text[0].isupper() or text[0] == "`"
 
 
-@pytest.mark.parametrize("path", MODULES, **BY_PATH)
+@each(MODULES)
 def test_a_module_is_named_for_what_it_holds(path: Path) -> None:
     vague = {"utils", "util", "helpers", "helper", "common", "manager", "misc", "base", "core"}
     assert not vague & {part.removesuffix(".py") for part in path.relative_to(SOURCE).parts}
 
 
-@pytest.mark.parametrize("path", MODULES, **BY_PATH)
+@each(MODULES)
 def test_a_module_is_not_too_long(path: Path) -> None:
     lines = len(path.read_text().splitlines())
     assert lines <= LINES_MAX, f"{lines} lines: it is probably two nouns"
 
 
-@pytest.mark.parametrize("path", TEST_MODULES, **BY_PATH)
+@each(TEST_MODULES)
 def test_a_test_module_mirrors_a_module(path: Path) -> None:
     """`tests/server/test_v1_topics.py` is about `server/v1.py`: its name, and more where there are several."""
     relative = path.relative_to(TESTS)
@@ -132,21 +137,14 @@ HOST = re.compile(r"\b[\w-]+(?:\.[\w-]+)*\.(?:com|dev|io|net|org)\b")
 """Names of machines on the internet: what is installed, and from where, is the business of who installs it."""
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        *(ROOT / name for name in ("README.md", "Makefile", "pyproject.toml", "requirements.lock")),
-        *sorted((ROOT / "docs").rglob("*.md")),
-    ],
-    **BY_PATH,
-)
+@each([*PAGES, *(ROOT / name for name in ("Makefile", "pyproject.toml", "requirements.lock"))])
 def test_no_host_is_named(path: Path) -> None:
     text = path.read_text()
     assert HOST.findall(text) == []
     assert "index-url" not in text.replace("--no-emit-index-url", "")
 
 
-@pytest.mark.parametrize("path", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], **BY_PATH)
+@each(PAGES)
 def test_a_page_is_plain_text(path: Path) -> None:
     """No emoji, no tabs, no white space at the end of a line."""
     text = path.read_text()
