@@ -52,11 +52,11 @@ def _facts(info: SettingInfo) -> str:
         return f"[dim](--no-{info.option[2:]} turns it off; default {'on' if info.default else 'off'})[/]"
     facts = ["one of " + ", ".join(info.choices)] if info.choices else []
     if info.default != "":
-        facts.append(f"default {_human(info.name, info.default)}")
+        facts.append(f"default {show_value(info.name, info.default)}")
     return f"[dim]({'; '.join(facts)})[/]" if facts else ""
 
 
-def _human(name: str, value: Any) -> str:
+def show_value(name: str, value: Any) -> str:
     """`3600000 (1 h)`: the number to type, and what it is."""
     units: list[tuple[int, str]] = []
     if name.endswith("_ms") or "_ms_" in name:
