@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from slipstream.cli.serve import show_value
-from slipstream.settings import PROFILES, SettingInfo, Settings, describe_settings
+from slipstream.settings import PROFILES, SettingInfo, describe_settings
 
 PATH = Path(__file__).parent.parent / "docs" / "configuration.md"
 
@@ -26,7 +24,7 @@ profile, the profile over the defaults. A value that makes no sense is named wit
 
 Times are in milliseconds, sizes in bytes. A switch is `--name` or `--no-name`; in the environment `true` or `false`.
 
-Settings marked with * are taken over by a topic when it is created: changing them changes new topics only.
+They hold for all topics, old and new, except where a topic was given a value of its own.
 """
 
 _DRIFTQ = """\
@@ -54,16 +52,7 @@ def _row(info: SettingInfo) -> str:
     meaning = info.text
     if info.choices:
         meaning += " One of " + ", ".join(f"`{choice}`" for choice in info.choices) + "."
-    mark = " *" if _is_taken_over(info) else ""
-    return f"| `{info.option}`{mark} | `{info.environment}` | {_default(info)} | {meaning} |"
-
-
-def _is_taken_over(info: SettingInfo) -> bool:
-    """Whether new topics are made with it, and keep it."""
-    if info.kind not in (int, bool):
-        return False
-    other = not info.default if info.kind is bool else info.default + 1
-    return replace(Settings(), **{info.name: other}).topic_config() != Settings().topic_config()
+    return f"| `{info.option}` | `{info.environment}` | {_default(info)} | {meaning} |"
 
 
 def _default(info: SettingInfo) -> str:

@@ -55,6 +55,8 @@ NOT_MIRRORED = {
     "docs/test_routers.py": "about the documentation",
     "docs/test_sessions.py": "about the documentation",
     "router/test_routing.py": "all kinds of router, through a server",
+    "broker/test_rulings.py": "one test per ruling, whichever module keeps it",
+    "server/test_disk_failure.py": "a disk that fails, through a server",
     "server/test_compaction.py": "the store's compaction, through a server",
     "server/test_hostile_input.py": "everything no honest client sends, whichever module refuses it",
     "server/test_produce_consume.py": "one message from end to end",

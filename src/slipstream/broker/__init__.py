@@ -18,7 +18,7 @@ from slipstream.broker.envelope import (
 )
 from slipstream.broker.errors import BrokerError, FailedPrecondition, InvalidArgument, Overloaded, Unavailable
 from slipstream.broker.group import Consumer, Group, Lease, Progress
-from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, PartitionLog, Topic, TopicConfig
+from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, PartitionLog, Topic, TopicConfig, TopicOverrides
 
 __all__ = [
     "DEAD_LETTER_PREFIX",
@@ -46,6 +46,7 @@ __all__ = [
     "RoutingDecision",
     "Topic",
     "TopicConfig",
+    "TopicOverrides",
     "Unavailable",
     "decode_meta",
 ]

@@ -26,7 +26,7 @@ from slipstream.broker.group import Consumer, Group, Lease, LeaseState, Progress
 from slipstream.broker.idempotency import Operation, Status
 from slipstream.broker.snapshot import restore_snapshot, take_snapshot
 from slipstream.broker.state import LogFactory, OnceKey, State
-from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, Topic, TopicConfig
+from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, Topic, TopicConfig, TopicOverrides
 from slipstream.record import Record
 
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,200}\Z")
@@ -64,7 +64,9 @@ class Broker:
 
     # Topics
 
-    def create_topic(self, now_ms: int, name: str, config: TopicConfig) -> Topic:
+    def create_topic(
+        self, now_ms: int, name: str, partitions: int = 1, overrides: TopicOverrides | None = None
+    ) -> Topic:
         """Ruling 9: creating a topic that exists changes nothing."""
         topic = self.state.topics.get(name)
         if topic is not None:
@@ -73,12 +75,12 @@ class Broker:
         source = self.state.topics.get(name.removeprefix(DEAD_LETTER_PREFIX))
         if source is not None:
             # Ruling 6: the dead letters have as many partitions as their topic, whoever creates them.
-            config = msgspec.structs.replace(config, partitions=len(source.partitions))
-        if not 1 <= config.partitions <= self.config.partitions_max:
+            partitions = len(source.partitions)
+        if not 1 <= partitions <= self.config.partitions_max:
             raise InvalidArgument(f"partitions must be between 1 and {self.config.partitions_max}")
         if len(self.state.topics) >= self.config.topics_max:
             raise InvalidArgument(f"this broker already has its {self.config.topics_max} topics (topics_max)")
-        change = TopicCreated(self.state.next_topic_id(), name, config, now_ms)
+        change = TopicCreated(self.state.next_topic_id(), name, partitions, overrides or TopicOverrides(), now_ms)
         self.effects.changes.append(encode_change(change))
         return self.state.topic_created(change)
 
@@ -443,7 +445,8 @@ class Broker:
     def resume(self, now_ms: int) -> None:
         """After restore and replay: set the clocks going again."""
         for group in self.state.groups_by_id.values():
-            group.last_seen_ms = group.last_seen_ms or now_ms
+            # When it was last used is not in the journal; its consumers get the time to come back.
+            group.last_seen_ms = now_ms
             for progress in group.progress:
                 for lease in progress.leases.values():
                     if lease.state is LeaseState.WAITING and lease.until_ms <= now_ms:

@@ -274,8 +274,10 @@ class Dispatcher:
                 self.dispatch(progress, now_ms)  # it may have been what kept the group at its limit
 
     def _create_graveyard(self, source: Topic, now_ms: int) -> Topic:
-        config = replace(source.config, retry=self.state.config.topic.retry)
-        change = TopicCreated(self.state.next_topic_id(), DEAD_LETTER_PREFIX + source.name, config, now_ms)
+        overrides = replace(source.overrides, retry=None, dead_letters=None)
+        change = TopicCreated(
+            self.state.next_topic_id(), DEAD_LETTER_PREFIX + source.name, len(source.partitions), overrides, now_ms
+        )
         self.effects.changes.append(encode_change(change))
         return self.state.topic_created(change)
 

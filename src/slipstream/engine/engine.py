@@ -22,7 +22,7 @@ from slipstream.broker import (
     Publications,
     RoutingDecision,
     Topic,
-    TopicConfig,
+    TopicOverrides,
     Unavailable,
 )
 from slipstream.broker.changes import decode_changes
@@ -180,9 +180,11 @@ class Engine:
         self.broker.nack(self.now_ms(), topic, group, partition, offset, owner, reason)
         self._wait(waiter)
 
-    def create_topic(self, waiter: Waiter, name: str, config: TopicConfig) -> Topic:
+    def create_topic(
+        self, waiter: Waiter, name: str, partitions: int = 1, overrides: TopicOverrides | None = None
+    ) -> Topic:
         self._check_writable()
-        topic = self.broker.create_topic(self.now_ms(), name, config)
+        topic = self.broker.create_topic(self.now_ms(), name, partitions, overrides)
         self._wait(waiter)
         return topic
 
@@ -206,14 +208,20 @@ class Engine:
         if not self._flush_scheduled:
             self._schedule_flush()
 
+    @property
+    def trouble(self) -> Unavailable | None:
+        """Why messages are refused until somebody mends it; None while all is well."""
+        if self.failure is None and self.store.compactor.error is not None:
+            cause = self.store.compactor.error
+            return Unavailable(f"compaction failed: {cause}; restart after mending the cause")
+        return self.failure
+
     def _check_writable(self) -> None:
         if self.failure is not None:
             raise self.failure
 
     def _behind(self) -> BrokerError:
-        if self.store.compactor.error is not None:
-            return Unavailable(f"compaction failed: {self.store.compactor.error}; restart after mending the cause")
-        return Overloaded("the disk does not keep up with compaction; retry later", 1_000)
+        return self.trouble or Overloaded("the disk does not keep up with compaction; retry later", 1_000)
 
     # The cycle: flush → journal → durable → deliver
 

@@ -102,7 +102,7 @@ class BrokerCollector(Collector):
             self.engine.store.compactor.backlog,
         )
         yield GaugeMetricFamily(
-            "slipstream_writable", "0 after the journal failed", 0 if self.engine.failure is not None else 1
+            "slipstream_writable", "0 after the journal failed", 0 if self.engine.trouble is not None else 1
         )
 
 

@@ -9,7 +9,8 @@ from typing import Protocol
 
 import msgspec
 
-from slipstream.store.builder import LocalBuilder, ProcessBuilder
+from slipstream.store.build_process import ProcessBuilder
+from slipstream.store.builder import LocalBuilder
 from slipstream.store.checkpoint import SegmentInfo, checkpoint_path, read_checkpoint
 from slipstream.store.compactor import Compaction, Compactor, PartitionKey
 from slipstream.store.damage import Damaged, TornTail
