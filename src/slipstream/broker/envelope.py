@@ -55,7 +55,8 @@ class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def deadline_ms(self) -> int | None:
-        return None if self.deadline is None else int(self.deadline.timestamp() * 1000)
+        # Rounded: as a float, .121 s may be a hair less than 121 ms.
+        return None if self.deadline is None else round(self.deadline.timestamp() * 1000)
 
 
 class Routing(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -42,7 +42,7 @@ def restore_snapshot(state: State, encoded: bytes) -> None:
         state.dead_lettered[topic, reason] = count
 
 
-class _LeaseImage(msgspec.Struct, array_like=True):
+class _LeaseImage(msgspec.Struct, array_like=True, gc=False):
     offset: int
     index: int
     size: int
@@ -148,7 +148,10 @@ class _TopicImage(msgspec.Struct, array_like=True):
                 saved.restore(progress)
 
 
-class _OperationImage(msgspec.Struct, array_like=True):
+class _OperationImage(msgspec.Struct, array_like=True, gc=False):
+    """There may be a million. Seen by the garbage collector, they would have it run all the while they are made, which
+    took most of the time that a snapshot keeps the broker waiting."""
+
     tenant: str
     scope: int
     key: str

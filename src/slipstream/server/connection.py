@@ -102,10 +102,8 @@ class Connection(HttpToolsProtocol):
             self._refuse(503, "UNAVAILABLE", "too many connections; try again later")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._stream is not None:
-            stream, self._stream = self._stream, None
-            if stream.consumer is not None:
-                self.front.engine.detach(stream.consumer)
+        self._leave_group()
+        self._stream = None
         self._waiting.clear()
         if self._running is not None:
             self._running.disconnected = True
@@ -489,6 +487,11 @@ class Connection(HttpToolsProtocol):
         elif not self._busy and self._quiet_sweeps > sweeps(limits.idle_timeout_ms):
             self.transport.close()
 
+    def _leave_group(self) -> None:
+        if self._stream is not None and self._stream.consumer is not None:
+            consumer, self._stream.consumer = self._stream.consumer, None
+            self.front.engine.detach(consumer)
+
     def _drop_stalled(self) -> None:
         if self._stream is not None and self._stream.consumer is not None:
             log.warning("dropping a stream of owner %s that does not read", self._stream.consumer.owner)
@@ -500,6 +503,8 @@ class Connection(HttpToolsProtocol):
         """Answers what is under way, then closes."""
         self._finishing = True
         if self._stream is not None:
+            # At once: what is under way elsewhere may still be stored, and must not go on lease to nobody.
+            self._leave_group()
             self._stream.end()
         elif not self._busy:
             self.transport.close()

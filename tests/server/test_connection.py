@@ -1,0 +1,60 @@
+"""A connection without a network: what it does between two turns of the loop, which no client can time."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from slipstream.server.connection import Connection, Front
+from slipstream.server.limits import Limits
+from slipstream.server.v1 import V1
+from tests.store.node import Node
+
+
+class Wire(asyncio.Transport):
+    """Keeps what is written; `close` waits, as it does while something is still to be sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.closing = False
+
+    def write(self, data: Any) -> None:
+        self.written += bytes(data)
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def close(self) -> None:
+        self.closing = True
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+
+def connect(node: Node) -> tuple[Connection, Wire]:
+    front = Front(node.engine, V1(node.engine, None), Limits())
+    bound = type("Bound", (Connection,), {"front": front})
+    connection, wire = bound(Config(None, lifespan="off"), ServerState(), {}, node.loop), Wire()  # type: ignore[arg-type]
+    connection.connection_made(wire)
+    return connection, wire
+
+
+def test_what_is_stored_while_a_stream_ends_is_not_leased_to_it(tmp_path: Path) -> None:
+    """Or it would wait for a lease to run out that nobody knows of, and have lost an attempt."""
+    with Node(tmp_path) as node:
+        node.create("t")
+        connection, wire = connect(node)
+        connection.data_received(b"GET /v1/consume?topic=t&group=g&owner=o HTTP/1.1\r\n\r\n")
+        assert wire.written.startswith(b"HTTP/1.1 200 OK")
+        connection.shutdown()
+        node.produce("t", b"late")
+        assert node.engine.broker.topic("t").groups["g"].progress[0].leases == {}
+        connection.connection_lost(None)
