@@ -17,7 +17,7 @@ check: setup ## lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: setup ## the table of docs/benchmarks.md, measured here and now
+bench: setup ## measure here and now; ARGS=--update-readme puts the table into the README
 	$(BIN)/python -m bench $(ARGS)
 
 setup: $(STAMP)

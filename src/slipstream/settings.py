@@ -63,7 +63,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     router: Annotated[
         str, _serving("Router asked before a message is stored: module:name, an http(s) URL, or a .toml rules file.")
     ] = ""
-    router_timeout_ms: Annotated[int, _serving("How long a router may take; then it is not asked.", ge=1)] = 500
+    router_timeout_ms: Annotated[
+        int, _serving("How long a router may take; after that the message goes its normal way.", ge=1)
+    ] = 500
     shutdown_timeout_ms: Annotated[int, _serving("How long a stop waits for what is under way.", ge=0)] = 10_000
     log_level: Annotated[Literal["debug", "info", "warning", "error"], _serving("What is logged.")] = "info"
     log_format: Annotated[Literal["text", "json"], _serving("How it is logged.")] = "text"
@@ -179,7 +181,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 PROFILES: dict[str, dict[str, Any]] = {
     "default": {},
-    # Ruling 10: the seed's numbers exactly; they are sized for demonstrations.
+    # Ruling 10: DriftQ's numbers exactly; they are sized for demonstrations.
     "driftq-v1": {
         "max_in_flight": 2,
         "lease_ms": 2_000,

@@ -6,7 +6,16 @@ from collections.abc import Mapping
 
 import msgspec
 
-from slipstream.broker import Broker, BrokerConfig, Consumer, Delivery, Envelope, Placement, TopicConfig
+from slipstream.broker import (
+    Broker,
+    BrokerConfig,
+    Consumer,
+    Delivery,
+    Envelope,
+    Placement,
+    Publications,
+    TopicOverrides,
+)
 from slipstream.broker.changes import Change
 from slipstream.record import Record
 
@@ -65,7 +74,7 @@ class Simulator:
             self.collect()
             self.journal += effects.changes
             publications = effects.publications
-            effects.changes, effects.publications = [], []
+            effects.changes, effects.publications = [], Publications()
             self.broker.committed(publications, self.now_ms)
 
     def collect(self) -> list[Delivery]:
@@ -96,9 +105,7 @@ class Simulator:
     # Commands, each committed at once: what a test of a rule wants.
 
     def create(self, name: str = "t", partitions: int = 1, **config: object) -> None:
-        base = msgspec.structs.replace(self.config.topic, partitions=partitions, **config)
-        assert isinstance(base, TopicConfig)
-        self.broker.create_topic(self.now_ms, name, base)
+        self.broker.create_topic(self.now_ms, name, partitions, msgspec.convert(config, TopicOverrides))
         self.commit()
 
     def produce(

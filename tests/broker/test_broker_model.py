@@ -26,7 +26,7 @@ class BrokerModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        topic = TopicConfig(partitions=PARTITIONS, max_in_flight=4, retry=RetryPolicy(0, 100, 1_000))
+        topic = TopicConfig(max_in_flight=4, retry=RetryPolicy(0, 100, 1_000))
         self.sim = Simulator(BrokerConfig(topic=topic, lease_ms=LEASE_MS, stream_window_bytes=5))
         self.consumers: list[Consumer] = []
         self.stored: dict[tuple[int, int], bytes] = {}

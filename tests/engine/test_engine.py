@@ -74,7 +74,7 @@ def test_nothing_is_answered_before_it_is_on_disk(tmp_path: Path, disk: GatedDis
         disk.close_gate()
         produced, acked, created = node.send("t", b"second"), Answer(), Answer()
         node.engine.ack(acked, "t", "g", 0, first.record.offset, "o")
-        node.engine.create_topic(created, "u", TopicConfig())
+        node.engine.create_topic(created, "u")
         node.until(disk.waiting.is_set)
         turn(node)
         assert not (produced.done or acked.done or created.done), "answered while the sync was under way"

@@ -59,6 +59,6 @@ def test_streams_stay_open_and_their_acks_are_refused(failed: ServerProcess) -> 
     assert [item["value"] for item in failed.take("t", 5, owner="another")] == [item["value"] for item in taken]
 
 
-def test_a_stop_after_a_failure_ends_as_asked(failed: ServerProcess) -> None:
+def test_a_stop_after_a_failure_says_so_with_its_exit_code(failed: ServerProcess) -> None:
     assert failed.produce("t", "refused").status_code == 503
-    assert failed.stop() == 0
+    assert failed.stop() == 6

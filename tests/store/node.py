@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from slipstream.broker import BrokerConfig, BrokerError, Delivery, Envelope, Placement, TopicConfig
+from slipstream.broker import BrokerConfig, BrokerError, Delivery, Envelope, Placement, TopicOverrides
 from slipstream.engine import Engine, EngineConfig
 from slipstream.record import Record
 from slipstream.store import Disk, Store, StoreConfig
@@ -89,9 +89,9 @@ class Node:
         if answer.error is not None:
             raise answer.error
 
-    def create(self, name: str, **config: Any) -> None:
+    def create(self, name: str, partitions: int = 1, **overrides: Any) -> None:
         answer = Answer()
-        self.engine.create_topic(answer, name, TopicConfig(**config))
+        self.engine.create_topic(answer, name, partitions, TopicOverrides(**overrides))
         self.settle(answer)
 
     def send(self, topic: str, value: bytes, key: bytes = b"", envelope: Envelope | None = None) -> Answer:

@@ -126,8 +126,8 @@ def test_interval_answers_after_the_write_and_syncs_when_it_is_time(tmp_path: Pa
     writer.submit("second")
     while writer.syncs < 2:
         threading.Event().wait(0.001)
-    assert writer.done == ["first", "second"]
     writer.journal.close()
+    assert writer.done == ["first", "second"]
 
 
 def test_interval_shares_a_sync_between_the_writes_of_its_time(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ simulator in the tests) hands in the time with each command and the logs at cons
 
 from slipstream.broker.broker import Broker, Placement
 from slipstream.broker.config import BrokerConfig
-from slipstream.broker.effects import Delivery, Effects, Publication
+from slipstream.broker.effects import Delivery, Effects, Publications
 from slipstream.broker.envelope import (
     DeadLetter,
     Envelope,
@@ -18,7 +18,7 @@ from slipstream.broker.envelope import (
 )
 from slipstream.broker.errors import BrokerError, FailedPrecondition, InvalidArgument, Overloaded, Unavailable
 from slipstream.broker.group import Consumer, Group, Lease, Progress
-from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, PartitionLog, Topic, TopicConfig
+from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, PartitionLog, Topic, TopicConfig, TopicOverrides
 
 __all__ = [
     "DEAD_LETTER_PREFIX",
@@ -40,12 +40,13 @@ __all__ = [
     "PartitionLog",
     "Placement",
     "Progress",
-    "Publication",
+    "Publications",
     "RetryPolicy",
     "Routing",
     "RoutingDecision",
     "Topic",
     "TopicConfig",
+    "TopicOverrides",
     "Unavailable",
     "decode_meta",
 ]

@@ -19,14 +19,14 @@ from slipstream.broker.changes import (
 )
 from slipstream.broker.config import BrokerConfig
 from slipstream.broker.delivery import Dispatcher
-from slipstream.broker.effects import Effects, Publication
+from slipstream.broker.effects import Effects, Publications
 from slipstream.broker.envelope import Envelope, Routing, RoutingDecision, encode_meta
 from slipstream.broker.errors import FailedPrecondition, InvalidArgument, Overloaded
 from slipstream.broker.group import Consumer, Group, Lease, LeaseState, Progress
 from slipstream.broker.idempotency import Operation, Status, short
 from slipstream.broker.snapshot import restore_snapshot, take_snapshot
 from slipstream.broker.state import LogFactory, OnceKey, State
-from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, Topic, TopicConfig
+from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, Topic, TopicConfig, TopicOverrides
 from slipstream.record import Record
 
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,200}\Z")
@@ -64,7 +64,9 @@ class Broker:
 
     # Topics
 
-    def create_topic(self, now_ms: int, name: str, config: TopicConfig) -> Topic:
+    def create_topic(
+        self, now_ms: int, name: str, partitions: int = 1, overrides: TopicOverrides | None = None
+    ) -> Topic:
         """Ruling 9: creating a topic that exists changes nothing."""
         topic = self.state.topics.get(name)
         if topic is not None:
@@ -73,12 +75,12 @@ class Broker:
         source = self.state.topics.get(name.removeprefix(DEAD_LETTER_PREFIX))
         if source is not None:
             # Ruling 6: the dead letters have as many partitions as their topic, whoever creates them.
-            config = msgspec.structs.replace(config, partitions=len(source.partitions))
-        if not 1 <= config.partitions <= self.config.partitions_max:
+            partitions = len(source.partitions)
+        if not 1 <= partitions <= self.config.partitions_max:
             raise InvalidArgument(f"partitions must be between 1 and {self.config.partitions_max}")
         if len(self.state.topics) >= self.config.topics_max:
             raise InvalidArgument(f"this broker already has its {self.config.topics_max} topics (topics_max)")
-        change = TopicCreated(self.state.next_topic_id(), name, config, now_ms)
+        change = TopicCreated(self.state.next_topic_id(), name, partitions, overrides or TopicOverrides(), now_ms)
         self.effects.changes.append(encode_change(change))
         return self.state.topic_created(change)
 
@@ -126,23 +128,22 @@ class Broker:
             self._check_room(topic, partition, size, now_ms)
             operation = self.state.produced.put(identity, Status.PENDING, now_ms)
             operation.partition, operation.offset = partition.number, topic.next_offset
-        else:
+        elif (
+            partition.count - partition.floor_count >= topic.config.max_waiting_messages
+            or partition.bytes_total - partition.floor_bytes + size >= topic.config.max_waiting_bytes
+        ):
             self._check_room(topic, partition, size, now_ms)
         offset = topic.next_offset
         self.dispatcher.append(partition, Record(offset, now_ms, key, value, meta), size, operation, deadline_ms)
         self.produced_total += 1
         return Placement(topic.name, partition.number, offset)
 
-    def committed(self, publications: list[Publication], now_ms: int) -> None:
+    def committed(self, publications: Publications, now_ms: int) -> None:
         """These publications are safe in the journal: show them to the groups."""
-        touched: dict[Partition, None] = {}
-        for publication in publications:
-            partition = publication.partition
-            partition.committed = publication.index + 1
-            touched[partition] = None
-            if publication.operation is not None:
-                publication.operation.status = Status.COMMITTED
-        for partition in touched:
+        for operation in publications.operations:
+            operation.status = Status.COMMITTED
+        for partition, end in publications.ends.items():
+            partition.committed = end
             for group in partition.topic.groups.values():
                 self.dispatcher.dispatch(group.progress[partition.number], now_ms)
 
@@ -188,22 +189,28 @@ class Broker:
 
     def _check_room(self, topic: Topic, partition: Partition, size: int, now_ms: int) -> None:
         """Ruling 10. The floor only ever rises, so the groups are asked again only when it looks too low."""
-        config = topic.config
-        for fresh in (False, True):
-            if fresh:
-                self._raise_floor(topic, partition, now_ms)
-            waiting = partition.count - partition.floor_count
-            waiting_bytes = partition.bytes_total - partition.floor_bytes + size
-            full = 0 < config.max_waiting_messages <= waiting
-            bytes_full = 0 < config.max_waiting_bytes <= waiting_bytes
-            if not full and not bytes_full:
-                return
+        full, bytes_full = self._is_full(topic.config, partition, size)
+        if not full and not bytes_full:
+            return
+        self._raise_floor(topic, partition, now_ms)
+        full, bytes_full = self._is_full(topic.config, partition, size)
+        if not full and not bytes_full:
+            return
+        waiting = partition.count - partition.floor_count
+        waiting_bytes = partition.bytes_total - partition.floor_bytes
         self.rejected["partition_buffer_full" if full else "partition_buffer_bytes_full"] += 1
         raise Overloaded(
-            f"{topic.name}/{partition.number} is full: {waiting} messages ({waiting_bytes - size} bytes) wait for the "
+            f"{topic.name}/{partition.number} is full: {waiting} messages ({waiting_bytes} bytes) wait for the "
             "slowest group; retry later",
             self.config.overload_retry_after_ms,
         )
+
+    @staticmethod
+    def _is_full(config: TopicConfig, partition: Partition, size: int) -> tuple[bool, bool]:
+        """Whether one more message of this size is too many, or too many bytes."""
+        waiting = partition.count - partition.floor_count
+        waiting_bytes = partition.bytes_total - partition.floor_bytes + size
+        return 0 < config.max_waiting_messages <= waiting, 0 < config.max_waiting_bytes <= waiting_bytes
 
     def _raise_floor(self, topic: Topic, partition: Partition, now_ms: int) -> None:
         floor: tuple[int, int] | None = None
@@ -259,13 +266,13 @@ class Broker:
 
     def dispatch(self, group: Group, now_ms: int) -> None:
         """Hands out what is due to this group, after a consumer became ready; the partitions take turns."""
-        if not group.ready:
+        if not group.can_take():
             return
         count = len(group.progress)
         for number in range(group.first, group.first + count):
             delivered = self.dispatcher.delivered_total
             self.dispatcher.dispatch(group.progress[number % count], now_ms)
-            if self.dispatcher.delivered_total != delivered and not group.ready:
+            if self.dispatcher.delivered_total != delivered and not group.can_take():
                 group.first = (number + 1) % count
                 return
 
@@ -442,7 +449,8 @@ class Broker:
     def resume(self, now_ms: int) -> None:
         """After restore and replay: set the clocks going again."""
         for group in self.state.groups_by_id.values():
-            group.last_seen_ms = group.last_seen_ms or now_ms
+            # When it was last used is not in the journal; its consumers get the time to come back.
+            group.last_seen_ms = now_ms
             for progress in group.progress:
                 for lease in progress.leases.values():
                     if lease.state is LeaseState.WAITING and lease.until_ms <= now_ms:

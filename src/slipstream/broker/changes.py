@@ -14,14 +14,15 @@ from typing import TypeAlias
 
 import msgspec
 
-from slipstream.broker.topic import TopicConfig
+from slipstream.broker.topic import TopicOverrides
 from slipstream.record import Published
 
 
 class TopicCreated(msgspec.Struct, array_like=True, tag=1, frozen=True):
     topic_id: int
     name: str
-    config: TopicConfig
+    partitions: int
+    overrides: TopicOverrides
     created_ms: int
 
 

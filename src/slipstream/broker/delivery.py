@@ -15,7 +15,7 @@ from slipstream.broker.changes import (
     TopicCreated,
     encode_change,
 )
-from slipstream.broker.effects import Delivery, Effects, Publication
+from slipstream.broker.effects import Delivery, Effects
 from slipstream.broker.envelope import DeadLetter, Envelope, Meta, RetryPolicy, decode_meta, encode_meta
 from slipstream.broker.errors import Unavailable
 from slipstream.broker.group import Consumer, Lease, LeaseState, Progress
@@ -202,7 +202,9 @@ class Dispatcher:
         partition.topic.next_offset = record.offset + 1
         effects = self.effects
         effects.changes.append(encode_change(Published(partition.topic.id, partition.number, record)))
-        effects.publications.append(Publication(partition, index, operation))
+        effects.publications.ends[partition] = index + 1
+        if operation is not None:
+            effects.publications.operations.append(operation)
         if deadline_ms is not None:
             # Now, not with `committed`: a snapshot taken in between must have it.
             self.state.watch_deadline(deadline_ms, partition, index)
@@ -272,8 +274,10 @@ class Dispatcher:
                 self.dispatch(progress, now_ms)  # it may have been what kept the group at its limit
 
     def _create_graveyard(self, source: Topic, now_ms: int) -> Topic:
-        config = replace(source.config, retry=self.state.config.topic.retry)
-        change = TopicCreated(self.state.next_topic_id(), DEAD_LETTER_PREFIX + source.name, config, now_ms)
+        overrides = replace(source.overrides, retry=None, dead_letters=None)
+        change = TopicCreated(
+            self.state.next_topic_id(), DEAD_LETTER_PREFIX + source.name, len(source.partitions), overrides, now_ms
+        )
         self.effects.changes.append(encode_change(change))
         return self.state.topic_created(change)
 

@@ -22,12 +22,19 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     last_error: str
 
 
-class Publication(msgspec.Struct, frozen=True, gc=False):
-    """A message that becomes visible once its change is in the journal."""
+class Publications:
+    """Messages that become visible once their changes are in the journal."""
 
-    partition: Partition
-    index: int
-    operation: Operation | None
+    __slots__ = ("ends", "operations")
+
+    def __init__(self) -> None:
+        self.ends: dict[Partition, int] = {}
+        """Partition → how many of its records may then be shown."""
+        self.operations: list[Operation] = []
+        """The produces among them that have an idempotency key, and are then done."""
+
+    def __bool__(self) -> bool:
+        return bool(self.ends)
 
 
 class Effects:
@@ -38,7 +45,7 @@ class Effects:
     def __init__(self) -> None:
         self.changes: list[bytes] = []
         """To be written to the journal, in this order, before the command is answered."""
-        self.publications: list[Publication] = []
+        self.publications = Publications()
         """To be handed back to `Broker.committed` when those changes are safe."""
         self.deliveries: list[Delivery] = []
         """To be sent now: what they announce is already in the journal."""

@@ -206,7 +206,6 @@ class Group:
                 return consumers[turn]
         return None
 
-    @property
-    def ready(self) -> bool:
-        """Somebody can take a message."""
+    def can_take(self) -> bool:
+        """Whether some consumer is ready."""
         return any(consumer.ready for consumer in self.consumers)

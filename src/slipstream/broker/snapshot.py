@@ -11,7 +11,7 @@ from slipstream.broker.changes import GroupCreated, TopicCreated
 from slipstream.broker.group import Lease, LeaseState, Progress
 from slipstream.broker.idempotency import Registry, Status
 from slipstream.broker.state import State
-from slipstream.broker.topic import Topic, TopicConfig
+from slipstream.broker.topic import Topic, TopicOverrides
 
 
 def take_snapshot(state: State) -> bytes:
@@ -106,7 +106,7 @@ class _GroupImage(msgspec.Struct, array_like=True):
 class _TopicImage(msgspec.Struct, array_like=True):
     topic_id: int
     name: str
-    config: TopicConfig
+    overrides: TopicOverrides
     created_ms: int
     next_offset: int
     partitions: list[tuple[int, int, int, int]]
@@ -118,7 +118,7 @@ class _TopicImage(msgspec.Struct, array_like=True):
         return cls(
             topic.id,
             topic.name,
-            topic.config,
+            topic.overrides,
             topic.created_ms,
             topic.next_offset,
             [(p.count, p.bytes_total, p.first_index, p.first_bytes) for p in topic.partitions],
@@ -129,7 +129,7 @@ class _TopicImage(msgspec.Struct, array_like=True):
         )
 
     def restore(self, state: State) -> None:
-        created = TopicCreated(self.topic_id, self.name, self.config, self.created_ms)
+        created = TopicCreated(self.topic_id, self.name, len(self.partitions), self.overrides, self.created_ms)
         topic = state.topic_created(created)
         topic.next_offset = self.next_offset
         for partition, (count, bytes_total, first_index, first_bytes) in zip(

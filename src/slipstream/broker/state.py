@@ -76,10 +76,9 @@ class State:
         return self._last_group_id + 1
 
     def topic_created(self, change: TopicCreated) -> Topic:
-        topic = Topic(change.topic_id, change.name, change.config, change.created_ms)
+        topic = Topic(change.topic_id, change.name, change.overrides, self.config.topic, change.created_ms)
         topic.partitions = [
-            Partition(topic, number, self.open_log(topic.id, topic.name, number))
-            for number in range(change.config.partitions)
+            Partition(topic, number, self.open_log(topic.id, topic.name, number)) for number in range(change.partitions)
         ]
         self.topics[topic.name] = self.topics_by_id[topic.id] = topic
         return topic

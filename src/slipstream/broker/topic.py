@@ -17,9 +17,8 @@ DEAD_LETTER_PREFIX = "dlq."
 
 
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be set for one topic. Sizes count key and value bytes; 0 means no limit."""
+    """What holds for a topic. Sizes count key and value bytes; 0 means no limit."""
 
-    partitions: int = 1
     max_in_flight: int = 256
     max_waiting_messages: int = 1_000_000
     max_waiting_bytes: int = 1 << 30
@@ -29,6 +28,23 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     hold_unfinished: bool = False
     """Retention keeps what a group has not finished (ruling 17)."""
     dead_letters: bool = True
+
+
+class TopicOverrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was set for one topic. The rest follows the broker's settings, also when those change later."""
+
+    max_in_flight: int | None = None
+    max_waiting_messages: int | None = None
+    max_waiting_bytes: int | None = None
+    retry: RetryPolicy | None = None
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+    hold_unfinished: bool | None = None
+    dead_letters: bool | None = None
+
+    def over(self, defaults: TopicConfig) -> TopicConfig:
+        set_here = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+        return msgspec.structs.replace(defaults, **set_here)
 
 
 class PartitionLog(Protocol):
@@ -101,12 +117,25 @@ class Partition:
 class Topic:
     """A named stream with a fixed number of partitions and any number of groups."""
 
-    __slots__ = ("config", "created_ms", "groups", "id", "is_dead_letter", "name", "next_offset", "partitions")
+    __slots__ = (
+        "config",
+        "created_ms",
+        "groups",
+        "id",
+        "is_dead_letter",
+        "name",
+        "next_offset",
+        "overrides",
+        "partitions",
+    )
 
-    def __init__(self, topic_id: int, name: str, config: TopicConfig, created_ms: int) -> None:
+    def __init__(
+        self, topic_id: int, name: str, overrides: TopicOverrides, defaults: TopicConfig, created_ms: int
+    ) -> None:
         self.id = topic_id
         self.name = name
-        self.config = config
+        self.overrides = overrides
+        self.config = overrides.over(defaults)
         self.created_ms = created_ms
         self.next_offset = 0
         self.partitions: list[Partition] = []

@@ -31,7 +31,8 @@ over the file, the file over the profile.
 """
 
 _EXIT_CODES = """[bold]Exit codes:[/] 0 stopped as asked, 2 a setting or the router makes no sense, 3 another process
-uses the data directory, 4 the data directory is damaged, 5 the port or the directory cannot be used.
+uses the data directory, 4 the data directory is damaged, 5 the port or the directory cannot be used,
+6 stopped as asked, but it had been refusing messages after a disk error.
 """
 
 
@@ -52,11 +53,11 @@ def _facts(info: SettingInfo) -> str:
         return f"[dim](--no-{info.option[2:]} turns it off; default {'on' if info.default else 'off'})[/]"
     facts = ["one of " + ", ".join(info.choices)] if info.choices else []
     if info.default != "":
-        facts.append(f"default {_human(info.name, info.default)}")
+        facts.append(f"default {show_value(info.name, info.default)}")
     return f"[dim]({'; '.join(facts)})[/]" if facts else ""
 
 
-def _human(name: str, value: Any) -> str:
+def show_value(name: str, value: Any) -> str:
     """`3600000 (1 h)`: the number to type, and what it is."""
     units: list[tuple[int, str]] = []
     if name.endswith("_ms") or "_ms_" in name:
@@ -139,6 +140,7 @@ def _reset(data: Path) -> None:
 
 
 def _run(settings: Settings, *, reset: bool) -> None:
+    from slipstream.broker import Unavailable  # noqa: PLC0415
     from slipstream.cli.logs import configure_logging  # noqa: PLC0415 - --help needs none of this
     from slipstream.router import RouterRefused  # noqa: PLC0415
     from slipstream.server import Limits, ServerConfig  # noqa: PLC0415
@@ -186,6 +188,9 @@ def _run(settings: Settings, *, reset: bool) -> None:
         log.error("%s", error)  # noqa: TRY400
         log.error("nothing was changed; see what a repair would do with: slipstream doctor %s", settings.data)  # noqa: TRY400
         sys.exit(4)
+    except Unavailable as error:
+        log.error("stopped, and had refused messages before: %s", error)  # noqa: TRY400
+        sys.exit(6)
     except OSError as error:
         log.error("cannot serve on %s:%d with %s: %s", settings.host, settings.port, settings.data, error)  # noqa: TRY400
         sys.exit(5)

@@ -19,10 +19,10 @@ from slipstream.broker import (
     Envelope,
     Overloaded,
     Placement,
-    Publication,
+    Publications,
     RoutingDecision,
     Topic,
-    TopicConfig,
+    TopicOverrides,
     Unavailable,
 )
 from slipstream.broker.changes import decode_changes
@@ -33,13 +33,9 @@ from slipstream.store import Damaged, Durability, Store, TornTail
 log = logging.getLogger(__name__)
 
 
-LAZY_S = 0.005
-LAZY_CHANGES = 4_096
+LAZY_S = 0.02
+LAZY_CHANGES = 16_384
 """With durability off, changes go to the journal after this time or in this number."""
-
-
-BATCHES_IN_JOURNAL = 2
-"""One being written, one to go on with."""
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +61,7 @@ class _Batch:
 
     __slots__ = ("after", "publications", "waiters")
 
-    def __init__(self, publications: list[Publication], waiters: list[Waiter], after: list[Callable[[], None]]) -> None:
+    def __init__(self, publications: Publications, waiters: list[Waiter], after: list[Callable[[], None]]) -> None:
         self.publications = publications
         self.waiters = waiters
         self.after = after
@@ -184,9 +180,11 @@ class Engine:
         self.broker.nack(self.now_ms(), topic, group, partition, offset, owner, reason)
         self._wait(waiter)
 
-    def create_topic(self, waiter: Waiter, name: str, config: TopicConfig) -> Topic:
+    def create_topic(
+        self, waiter: Waiter, name: str, partitions: int = 1, overrides: TopicOverrides | None = None
+    ) -> Topic:
         self._check_writable()
-        topic = self.broker.create_topic(self.now_ms(), name, config)
+        topic = self.broker.create_topic(self.now_ms(), name, partitions, overrides)
         self._wait(waiter)
         return topic
 
@@ -210,14 +208,20 @@ class Engine:
         if not self._flush_scheduled:
             self._schedule_flush()
 
+    @property
+    def trouble(self) -> Unavailable | None:
+        """Why messages are refused until somebody mends it; None while all is well."""
+        if self.failure is None and self.store.compactor.error is not None:
+            cause = self.store.compactor.error
+            return Unavailable(f"compaction failed: {cause}; restart after mending the cause")
+        return self.failure
+
     def _check_writable(self) -> None:
         if self.failure is not None:
             raise self.failure
 
     def _behind(self) -> BrokerError:
-        if self.store.compactor.error is not None:
-            return Unavailable(f"compaction failed: {self.store.compactor.error}; restart after mending the cause")
-        return Overloaded("the disk does not keep up with compaction; retry later", 1_000)
+        return self.trouble or Overloaded("the disk does not keep up with compaction; retry later", 1_000)
 
     # The cycle: flush → journal → durable → deliver
 
@@ -232,8 +236,8 @@ class Engine:
     def _flush(self, *, everything: bool = False) -> None:
         """Sends what is to be delivered, and hands what happened since the last time to the journal.
 
-        Unless `everything` is wanted, it waits while the journal has one batch in hand and one to go on with: larger
-        batches cost both threads less, and the disk is kept busy all the same.
+        Unless `everything` is wanted, it waits while the journal has a batch in hand: the fewer and larger they are,
+        the less both threads pay for handing them over.
         """
         self._flush_scheduled = False
         if self._closed:
@@ -244,12 +248,12 @@ class Engine:
                 self._send()
             if not effects.changes and not self._waiters and not self._after:
                 break
-            if len(self._in_journal) >= BATCHES_IN_JOURNAL and not everything:
+            if self._in_journal and not everything:
                 self._set_timer()
                 return
             batch = _Batch(effects.publications, self._waiters, self._after)
             changes = effects.changes
-            effects.changes, effects.publications, self._waiters, self._after = [], [], [], []
+            effects.changes, effects.publications, self._waiters, self._after = [], Publications(), [], []
             if self.failure is not None:
                 self._refuse(batch, self.failure)
                 continue

@@ -17,11 +17,13 @@ def create_app(metrics: Metrics) -> ASGIApp:
     async def show_metrics(_: Request) -> Response:
         return Response(metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
-    return Starlette(
+    app = Starlette(
         routes=[Route("/metrics", show_metrics, methods=["GET"])],
         middleware=[Middleware(RequestId)],
         exception_handlers={404: _not_found, 405: _method_not_allowed},
     )
+    app.router.redirect_slashes = False  # an unknown path is 404, with or without a slash at its end
+    return app
 
 
 async def _not_found(request: Request, _: Exception) -> Response:

@@ -16,12 +16,11 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from slipstream.engine import Engine
 from slipstream.server.exchange import Exchange
-from slipstream.server.limits import Limits
+from slipstream.server.front import Front, Head
 from slipstream.server.response import render_error
 from slipstream.server.stream import Stream
-from slipstream.server.v1 import V1, Route
+from slipstream.server.v1 import Route
 
 log = logging.getLogger(__name__)
 
@@ -37,52 +36,6 @@ CHUNKED_OVERHEAD = 8
 
 _Turn: TypeAlias = "tuple[Route | None, Exchange | tuple[RequestResponseCycle, Any]]"
 """A hot request with its route, or one for the application; a refusal has no route."""
-
-
-class Front:
-    """What all connections of a server share."""
-
-    def __init__(self, engine: Engine, v1: V1, limits: Limits, sweep_ms: int = 1_000) -> None:
-        self.engine = engine
-        self.v1 = v1
-        self.limits = limits
-        self.sweep_ms = sweep_ms
-        self.heads = HeadMemo()
-        self.refused: dict[int, int] = {}
-        """Status → how many requests were cut off while they were still being read."""
-
-    def sweeps(self, timeout_ms: int) -> int:
-        return max(1, timeout_ms // self.sweep_ms)
-
-
-class Head:
-    """What a request head says, for one that was parsed before."""
-
-    __slots__ = ("length", "method", "query", "route")
-
-    def __init__(self, route: Route, method: bytes, query: bytes, length: int) -> None:
-        self.route = route
-        self.method = method
-        self.query = query
-        self.length = length
-
-
-class HeadMemo(dict[bytes, Head]):
-    """Request heads seen before, byte for byte.
-
-    A client sends the same few heads again and again; only Content-Length varies. The same bytes at the start of a
-    message mean the same thing, so the parser need not be asked twice. It is most of the cost of a small request.
-    """
-
-    ENTRIES_MAX = 4_096
-    HEAD_BYTES_MAX = 1_024
-
-    def remember(self, head: bytes, meaning: Head) -> None:
-        if len(head) > self.HEAD_BYTES_MAX:
-            return
-        if len(self) >= self.ENTRIES_MAX:
-            self.clear()
-        self[head] = meaning
 
 
 class Connection(HttpToolsProtocol):
@@ -120,6 +73,8 @@ class Connection(HttpToolsProtocol):
         self._receiving_sweeps = 0
         self._stalled_sweeps = 0
         self._unsent = 0
+        self._last_head: Head | None = None
+        """Of the last request that needed no parsing; the next one is mostly like it."""
         # The request being received
         self._in_message = False
         self._head_done = False
@@ -171,11 +126,11 @@ class Connection(HttpToolsProtocol):
             self.transport.abort()  # a stream is answered until it ends; there is nothing to say on it
             return
         if not self._in_message:
-            end = data.find(b"\r\n\r\n") + 4
-            head = self.front.heads.get(data[:end])
-            if head is not None and head.length == len(data) - end:
-                exchange = Exchange(self, head.method, head.query, data[end:], None, False)
-                self._begin(head.route, exchange)
+            head = self._last_head
+            if head is None or len(data) != head.total or not data.startswith(head.data):
+                head = self._last_head = self.front.heads.find(data)
+            if head is not None:
+                self._begin(head.route, Exchange(self, head.method, b"", data[head.size :], None, False))
                 return
         self._parse(data)
 
@@ -327,10 +282,10 @@ class Connection(HttpToolsProtocol):
         method: bytes = self.parser.get_method()
         _, _, query = self.url.partition(b"?")
         body = b"".join(self._body)
-        if self._plain and keep_alive and self._chunk_starts_message:
+        if self._plain and keep_alive and self._chunk_starts_message and not query:
             head = self._chunk[: self._chunk.find(b"\r\n\r\n") + 4]
             if len(head) + len(body) == len(self._chunk):
-                self.front.heads.remember(head, Head(route, method, query, len(body)))
+                self.front.heads.remember(Head(head, route, method, len(body)))
         self._chunk_starts_message = False
         self._begin(route, Exchange(self, method, query, body, request_id, not keep_alive))
 
@@ -341,11 +296,13 @@ class Connection(HttpToolsProtocol):
         return bool(self._answers or self._waiting or self._running is not None)
 
     def _begin(self, route: Route, exchange: Exchange) -> None:
-        if self._waiting or not self._may_begin(route):
-            self._wait((route, exchange))
-        else:
+        # Nearly every request finds the connection at rest, and then nothing further need be asked.
+        at_rest = not (self._answers or self._waiting or self.flow.write_paused) and self._running is None
+        if at_rest or (not self._waiting and self._may_begin(route)):
             self._answers.append(exchange)
             self.front.v1.handle(route, exchange)
+        else:
+            self._wait((route, exchange))
 
     def _may_begin(self, route: Route | None) -> bool:
         """A route, or None for the application."""
@@ -388,7 +345,10 @@ class Connection(HttpToolsProtocol):
             exchange = answers.popleft()
             if self.transport.is_closing():
                 continue
-            self.transport.write(exchange.response if exchange.plain else exchange.rendered())
+            if exchange.plain:
+                self.transport.write(exchange.response)
+                continue
+            self.transport.write(exchange.rendered())
             if exchange.close:
                 self._linger() if exchange.refusal else self.transport.close()
         if self._waiting or self._finishing:

@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from slipstream.engine import Engine
 from slipstream.router import RouterHook
-from slipstream.server.connection import Front
+from slipstream.server.front import Front
 
 
 class BrokerCollector(Collector):
@@ -102,7 +102,7 @@ class BrokerCollector(Collector):
             self.engine.store.compactor.backlog,
         )
         yield GaugeMetricFamily(
-            "slipstream_writable", "0 after the journal failed", 0 if self.engine.failure is not None else 1
+            "slipstream_writable", "0 after the journal failed", 0 if self.engine.trouble is not None else 1
         )
 
 

@@ -18,7 +18,8 @@ from slipstream.broker import BrokerConfig
 from slipstream.engine import Engine, EngineConfig
 from slipstream.router import RouterHook, load_router
 from slipstream.server.app import create_app
-from slipstream.server.connection import Connection, Front
+from slipstream.server.connection import Connection
+from slipstream.server.front import Front
 from slipstream.server.limits import Limits
 from slipstream.server.metrics import BrokerCollector, Metrics
 from slipstream.server.response import DATE
@@ -80,7 +81,8 @@ class Server(uvicorn.Server):
 def serve(config: ServerConfig) -> None:
     """Runs until it is told to stop.
 
-    Raises RouterRefused for a router that cannot be used, Damaged or DirectoryInUse for a directory that cannot.
+    Raises RouterRefused for a router that cannot be used, Damaged or DirectoryInUse for a directory that cannot, and
+    Unavailable at the end if it had stopped taking messages.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     router = load_router(config.router, config.router_timeout_ms) if config.router else None
@@ -96,6 +98,8 @@ def serve(config: ServerConfig) -> None:
     gc.freeze()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_serve(config, engine, router))
+    if engine.trouble is not None:
+        raise engine.trouble
 
 
 async def _serve(config: ServerConfig, engine: Engine, router: RouterHook | None) -> None:

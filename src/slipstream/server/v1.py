@@ -17,6 +17,7 @@ from slipstream.router import RoutedMessage, RouterHook
 from slipstream.server.exchange import Exchange
 from slipstream.server.response import encode_json, render, render_broker_error, render_error
 from slipstream.server.wire import (
+    UNREADABLE,
     AckRequest,
     ConsumeItem,
     ConsumeRequest,
@@ -86,6 +87,8 @@ class V1:
             handler(exchange)
         except BrokerError as error:
             exchange.answer(render_broker_error(error))
+        except UNREADABLE as error:
+            exchange.answer(render_error(400, "INVALID_ARGUMENT", f"invalid JSON body: {error}"))
         except Exception:  # noqa: BLE001 - logged with its traceback there
             self._failed(exchange)
 
@@ -100,7 +103,7 @@ class V1:
         self._no_content = render(204)
 
     def healthz(self, exchange: Exchange) -> None:
-        failure = self.engine.failure
+        failure = self.engine.trouble
         if failure is None:
             exchange.answer(render(200, b'{"status":"ok"}'))
         else:
@@ -120,8 +123,7 @@ class V1:
         partitions = request.partitions or 1
         if partitions < 0:  # also where the topic exists and nothing is done with it
             raise InvalidArgument("partitions must not be negative")
-        config = msgspec.structs.replace(self.engine.broker.config.topic, partitions=partitions)
-        topic = self.engine.create_topic(exchange, request.name, config)
+        topic = self.engine.create_topic(exchange, request.name, partitions)
         body = {"status": "created", "name": topic.name, "partitions": len(topic.partitions)}
         exchange.response = render(201, encode_json(body))
 

@@ -98,19 +98,14 @@ class ConsumeItem(msgspec.Struct, omit_defaults=False):
     envelope: Envelope | msgspec.UnsetType = msgspec.UNSET
 
 
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 RequestT = TypeVar("RequestT", bound=msgspec.Struct)
 
 
 def body_decoder(request: type[RequestT]) -> Callable[[bytes], RequestT]:
-    decode = msgspec.json.Decoder(request).decode
-
-    def decode_body(body: bytes) -> RequestT:
-        try:
-            return decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise InvalidArgument(f"invalid JSON body: {error}") from error
-
-    return decode_body
+    """Raises one of UNREADABLE for a body that is not such a request; who calls it turns that into an answer."""
+    return msgspec.json.Decoder(request).decode
 
 
 def parse_query(query: bytes) -> dict[str, str]:

@@ -8,14 +8,7 @@ percent of produces five times as slow.
 from __future__ import annotations
 
 import logging
-import multiprocessing
-import os
-import signal
-import threading
 from collections import defaultdict
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import connection
 from pathlib import Path
 from typing import Protocol
 
@@ -37,9 +30,6 @@ MERGE_BELOW_COUNT = 50_000
 """… unless it has this many messages: tiny ones would have it written again and again …"""
 MERGE_SPAN_MS = 6 * 3600 * 1000
 """… or reaches this far back: retention goes by a segment's newest message, so an old one must stop growing."""
-
-NICE = 5
-"""The broker comes first."""
 
 
 class SegmentOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,49 +67,25 @@ class LocalBuilder:
         pass
 
 
-class ProcessBuilder:
-    """Builds in a process of its own, started when it is first needed and gone when this one is."""
-
-    def __init__(self) -> None:
-        self._pool: ProcessPoolExecutor | None = None
-
-    def build(self, directory: Path, journals: list[int], orders: list[SegmentOrder]) -> list[SegmentInfo]:
-        if self._pool is None:
-            context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(1, mp_context=context, initializer=_settle_in)
-        try:
-            return self._pool.submit(build_segments, directory.absolute(), journals, orders).result()
-        except BrokenProcessPool:
-            # Somebody killed it, most likely for its memory. That is no reason for the broker to stop taking messages.
-            log.warning("the process that builds segments is gone; this time they are built here")
-            self._pool.shutdown()
-            self._pool = None
-            return build_segments(directory, journals, orders)
-
-    def close(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()
-
-
-def _settle_in() -> None:
-    """In the new process: be modest, and do not outlive the broker, however it ends."""
-    os.nice(NICE)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to both; the broker ends this one when it is done
-    parent = multiprocessing.parent_process()
-    assert parent is not None, "started by a broker"
-
-    def leave_with_parent() -> None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=leave_with_parent, daemon=True).start()
-
-
 def build_segments(
-    directory: Path, journals: list[int], orders: list[SegmentOrder], disk: Disk | None = None
+    directory: Path,
+    journals: list[int],
+    orders: list[SegmentOrder],
+    disk: Disk | None = None,
+    complaints: list[str] | None = None,
 ) -> list[SegmentInfo]:
+    """Writes one segment for each order. What is wrong but no obstacle goes to `complaints`, or to the log."""
     records = _read_journals(directory, journals)
-    return [_build(directory, disk or Disk(), order, records[order.topic_id, order.partition]) for order in orders]
+    found: list[str] = []
+    segments = [
+        _build(directory, disk or Disk(), order, records[order.topic_id, order.partition], found) for order in orders
+    ]
+    if complaints is not None:
+        complaints += found
+    else:
+        for complaint in found:
+            log.error("%s", complaint)
+    return segments
 
 
 def _read_journals(directory: Path, journals: list[int]) -> dict[tuple[int, int], list[Record]]:
@@ -135,13 +101,17 @@ def _read_journals(directory: Path, journals: list[int]) -> dict[tuple[int, int]
     return records
 
 
-def _build(directory: Path, disk: Disk, order: SegmentOrder, records: list[Record]) -> SegmentInfo:
+def _build(
+    directory: Path, disk: Disk, order: SegmentOrder, records: list[Record], complaints: list[str]
+) -> SegmentInfo:
     if len(records) != order.count:
         raise ValueError(
             f"the journal has {len(records)} messages of {order.topic}/{order.partition}, {order.count} were written"
         )
     first_index, start_bytes = order.first_index, order.start_bytes
-    merged = _read_mergeable(directory, order.before, records[-1]) if order.before is not None else []
+    merged: list[Record] = []
+    if order.before is not None:
+        merged = _read_mergeable(directory, order.before, records[-1], complaints)
     if order.before is not None and merged:
         first_index = order.before.first_index
         start_bytes -= order.before.payload_bytes
@@ -157,7 +127,7 @@ def _build(directory: Path, disk: Disk, order: SegmentOrder, records: list[Recor
     )
 
 
-def _read_mergeable(directory: Path, segment: SegmentInfo, newest: Record) -> list[Record]:
+def _read_mergeable(directory: Path, segment: SegmentInfo, newest: Record, complaints: list[str]) -> list[Record]:
     """The records of a segment that should become one with what follows up to `newest`; none if it should not."""
     if segment.payload_bytes >= MERGE_BELOW_BYTES or segment.count >= MERGE_BELOW_COUNT:
         return []
@@ -165,7 +135,7 @@ def _read_mergeable(directory: Path, segment: SegmentInfo, newest: Record) -> li
         # Unchecked, damage would be given a new and valid checksum.
         check_segment(directory, segment)
     except Damaged as damage:
-        log.error("not merging: %s", damage)  # noqa: TRY400 - the message says it all
+        complaints.append(f"not merging: {damage}")
         return []
     records = read_segment(directory, segment)
     return records if newest.timestamp_ms - records[0].timestamp_ms <= MERGE_SPAN_MS else []

@@ -30,7 +30,7 @@ from slipstream.store.checkpoint import (
 from slipstream.store.compactor import PartitionKey
 from slipstream.store.damage import Damaged
 from slipstream.store.disk import Disk
-from slipstream.store.frame import FileHeader, Frame, guess_header, scan_frames
+from slipstream.store.frame import FileHeader, Frame, find_torn_tail, guess_header, scan_frames
 from slipstream.store.journal import Durability, Journal, count_changes, journal_numbers, journal_path
 from slipstream.store.lock import DirectoryLock
 from slipstream.store.log import StoredLog
@@ -307,14 +307,16 @@ class _Attempt:
             reason = f"it had {header.previous_length} bytes when it was closed: the commits at its end are lost"
             self._lose(before, length_before, reason, b"")
         kept = changes = 0
+        torn = find_torn_tail(path, data, header) if last else None
         for item in scan_frames(data, header.seed):
+            if torn is not None and item.position >= torn.position:
+                reason = f"{torn.reason}: {torn.length} bytes of an unfinished commit"
+                self.findings.append(Finding(Severity.TORN, str(path), torn.position, reason))
+                break
             if isinstance(item, Frame):
                 self._apply(path, item)
                 kept += 1
                 changes += count_changes(item.payload)
-            elif last and item.position + item.length == len(data):
-                reason = f"{item.reason}: {item.length} bytes of an unfinished commit"
-                self.findings.append(Finding(Severity.TORN, str(path), item.position, reason))
             else:
                 after = [other for other in scan_frames(data, header.seed) if other.position > item.position]
                 good = [other for other in after if isinstance(other, Frame)]

@@ -139,6 +139,14 @@ def read_frames(path: Path, data: bytes, header: FileHeader, *, last: bool) -> I
         yield TornTail(path, item.position, len(data) - item.position, item.reason)
 
 
+def find_torn_tail(path: Path, data: bytes, header: FileHeader) -> TornTail | None:
+    """Where recovery would cut the last file, unless it is damaged."""
+    try:
+        return next((item for item in read_frames(path, data, header, last=True) if isinstance(item, TornTail)), None)
+    except Damaged:
+        return None
+
+
 def _frame_at(data: bytes, position: int, seed: int) -> tuple[Frame | None, str]:
     if len(data) - position < FRAME_HEADER_SIZE:
         return None, "the frame header is cut short"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from slipstream.store.disk import Disk
-from slipstream.store.frame import FILE_HEADER_SIZE, FRAME_HEADER_SIZE, FileHeader, encode_frame
+from slipstream.store.frame import FILE_HEADER_SIZE, FileHeader, encode_frame
 
 log = logging.getLogger(__name__)
 
@@ -200,16 +200,28 @@ class Journal:
 
     def _write(self, commits: list[_Commit]) -> None:
         changes = [change for commit in commits for change in commit.changes]
+        must_sync = any(commit.sync for commit in commits)
         if changes:  # or nothing of their own, only a wait for what came before them, which may not be synced yet
             payload = _ARRAY_32.pack(0xDD, len(changes)) + b"".join(changes)
-            self.disk.write(self._fd, [encode_frame(self._header.seed, payload, self._synced_length), payload])
-            self._length += FRAME_HEADER_SIZE + len(payload)
-            self._unsynced = True
-        if any(commit.sync for commit in commits):
+            self._append([encode_frame(self._header.seed, payload, self._synced_length), payload], sync=must_sync)
+        if must_sync:
             self._sync_all()
         elif self.durability is Durability.INTERVAL and time.monotonic() >= self._synced_at + self.sync_interval_s:
             self._sync()
         self._done([commit.token for commit in commits])
+
+    def _append(self, frame: list[bytes], *, sync: bool) -> None:
+        """Synced in the same call if all before it is: a later frame on disk without an earlier one helps nobody."""
+        if sync and not self._unsynced:
+            started = time.monotonic()
+            self.disk.write_synced(self._fd, frame, self._length)
+            self._note_sync(started)
+        else:
+            self.disk.write(self._fd, frame)
+            self._unsynced = True
+        self._length += sum(map(len, frame))
+        if not self._unsynced:
+            self._synced_length = self._length
 
     def _sync(self) -> None:
         if self.durability is not Durability.OFF:
@@ -219,11 +231,14 @@ class Journal:
         if self._unsynced:
             started = time.monotonic()
             self.disk.sync(self._fd)
-            self._synced_at = time.monotonic()
-            self.sync_seconds += self._synced_at - started
-            self.sync_count += 1
+            self._note_sync(started)
             self._unsynced = False
             self._synced_length = self._length
+
+    def _note_sync(self, started: float) -> None:
+        self._synced_at = time.monotonic()
+        self.sync_seconds += self._synced_at - started
+        self.sync_count += 1
 
     def _rotate(self, item: _Rotate) -> None:
         # Whatever the durability: the checkpoint that follows must not be ahead of the journal it builds on.

@@ -146,13 +146,13 @@ class PageCache:
 
 
 def _page_starts(records: Sequence[Record]) -> list[int]:
-    starts, rows, size = [0], 0, 0
+    starts, end, size = [0], PAGE_ROWS, 0
     for row, record in enumerate(records):
-        if rows and (rows >= PAGE_ROWS or size + record.size > PAGE_BYTES):
+        length = len(record.key) + len(record.value)
+        if row >= end or (size and size + length > PAGE_BYTES):
             starts.append(row)
-            rows = size = 0
-        rows += 1
-        size += record.size
+            end, size = row + PAGE_ROWS, 0
+        size += length
     return starts
 
 
@@ -174,7 +174,13 @@ def _batch(records: Sequence[Record]) -> pa.RecordBatch:
     import pyarrow as pa  # noqa: PLC0415
 
     schema = _schema()
-    columns = zip(*((r.offset, r.timestamp_ms, r.key, r.value, r.meta) for r in records), strict=True)
+    columns: list[list[object]] = [
+        [record.offset for record in records],
+        [record.timestamp_ms for record in records],
+        [record.key for record in records],
+        [record.value for record in records],
+        [record.meta for record in records],
+    ]
     return pa.record_batch(
         [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
     )

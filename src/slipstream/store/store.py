@@ -9,11 +9,12 @@ from typing import Protocol
 
 import msgspec
 
-from slipstream.store.builder import LocalBuilder, ProcessBuilder
+from slipstream.store.build_process import ProcessBuilder
+from slipstream.store.builder import LocalBuilder
 from slipstream.store.checkpoint import SegmentInfo, checkpoint_path, read_checkpoint
 from slipstream.store.compactor import Compaction, Compactor, PartitionKey
 from slipstream.store.damage import Damaged, TornTail
-from slipstream.store.disk import Disk
+from slipstream.store.disk import Disk, system_disk
 from slipstream.store.frame import FILE_HEADER_SIZE
 from slipstream.store.journal import Durability, Journal, count_changes
 from slipstream.store.lock import DirectoryLock
@@ -60,7 +61,7 @@ class Store:
     def __init__(self, directory: Path, config: StoreConfig, disk: Disk | None = None) -> None:
         self.directory = directory
         self.config = config
-        self.disk = disk or Disk()
+        self.disk = disk or system_disk()
         self.disk.make_directory(directory.absolute())
         self._lock = DirectoryLock(directory)
         try:

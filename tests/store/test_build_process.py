@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from pathlib import Path
 
 import pytest
 
-from slipstream.store.builder import ProcessBuilder
+from slipstream.store.build_process import ProcessBuilder
 from tests.store.node import Node
 
 
@@ -21,7 +20,6 @@ def test_compaction_goes_on_when_its_process_is_killed(tmp_path: Path, number: s
             node.compact()
             builder = node.store.compactor._builder
             assert isinstance(builder, ProcessBuilder)
-            if builder._pool is not None:
-                [process] = builder._pool._processes
-                os.kill(process, number)
+            if builder._process is not None:
+                builder._process.send_signal(number)
         assert node.values("orders") == [[b"1", b"2", b"3"]]

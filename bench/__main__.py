@@ -1,0 +1,197 @@
+"""`make bench`: measures, prints the table, and writes it to bench/results/.
+
+Every number is a ratio to the echo baseline of the same round, because machines differ and are shared; the median of
+the rounds counts. `--quick` leaves out what needs five million messages, `--update-readme` puts the table into README.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import shutil
+import signal
+import statistics
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from bench.load import LoadResult
+from bench.servers import echo, full_path_load, produce_load, slipstream
+
+ROOT = Path(__file__).parent.parent
+FEW, MANY = 10_000, 5_000_000
+PARTITIONS = 4
+
+console = Console()
+
+
+class Row(msgspec.Struct):
+    what: str
+    p50: str
+    p99: str
+    rate: str
+    ratio: str
+    target: str
+    met: bool | None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="leave out the five million messages")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--data", type=Path, help="where the data directories go: the disk that is measured")
+    parser.add_argument("--update-readme", action="store_true")
+    arguments = parser.parse_args()
+    scratch = Path(tempfile.mkdtemp(prefix="slipstream-bench-", dir=arguments.data or ROOT))
+    try:
+        sync_ms = measure_sync_ms(scratch)
+        rows = measure_speed(scratch, arguments.rounds, arguments.seconds, sync_ms)
+        if not arguments.quick:
+            rows += measure_flatness(scratch, arguments.rounds, arguments.seconds)
+    finally:
+        shutil.rmtree(scratch)
+    report(rows, sync_ms, update_readme=arguments.update_readme)
+
+
+def measure_sync_ms(scratch: Path) -> float:
+    """The median of one fdatasync behind a write the size of a usual commit."""
+    fd = os.open(scratch / "sync", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    times = []
+    for _ in range(500):
+        os.write(fd, b"x" * 8192)
+        started = time.perf_counter()
+        os.fdatasync(fd)
+        times.append(time.perf_counter() - started)
+    os.close(fd)
+    return statistics.median(times) * 1000
+
+
+def measure_speed(scratch: Path, rounds: int, seconds: float, sync_ms: float) -> list[Row]:
+    results: dict[str, list[LoadResult]] = {"echo": [], "always": [], "off": [], "full": []}
+    for number in range(rounds):
+        console.print(f"[dim]speed, round {number + 1} of {rounds}[/]")
+        with echo() as server:
+            results["echo"].append(produce_load(server, "t", seconds))
+        for durability in ("always", "off"):
+            with slipstream(scratch / f"{durability}-{number}", "--durability", durability) as server:
+                server.post("/v1/topics", {"name": "t", "partitions": PARTITIONS})
+                results[durability].append(produce_load(server, "t", seconds))
+        with slipstream(scratch / f"full-{number}") as server:
+            server.post("/v1/topics", {"name": "t", "partitions": PARTITIONS})
+            results["full"].append(full_path_load(server, "t", seconds))
+    baseline = results["echo"]
+    latency = statistics.median(result.p99_ms for result in results["always"]) / sync_ms
+    return [
+        _row("echo (same loop and parser, no work)", baseline, baseline, None),
+        _row("produce, durable", results["always"], baseline, 0.30),
+        _row("produce, durability off", results["off"], baseline, 0.60),
+        _row("produce → stream → ack, durable", results["full"], baseline, 0.10),
+        Row("p99 of durable produce ÷ median fdatasync", "", "", "", f"{latency:.1f}", "≤ 10", latency <= 10),
+    ]
+
+
+def _row(what: str, results: list[LoadResult], baseline: list[LoadResult], target: float | None) -> Row:
+    ratio = statistics.median(ours.rate / echo.rate for ours, echo in zip(results, baseline, strict=True))
+    return Row(
+        what,
+        f"{statistics.median(r.p50_ms for r in results):.2f} ms",
+        f"{statistics.median(r.p99_ms for r in results):.2f} ms",
+        f"{statistics.median(r.rate for r in results):,.0f}/s",
+        f"{ratio:.2f}",
+        f"≥ {target:.2f}" if target is not None else "",
+        ratio >= target if target is not None else None,
+    )
+
+
+def measure_flatness(scratch: Path, rounds: int, seconds: float) -> list[Row]:
+    """What it costs to hold five million messages: nothing per message."""
+    few, many = scratch / "few", scratch / "many"
+    for data, count in ((few, FEW), (many, MANY)):
+        console.print(f"[dim]storing {count:,} messages[/]")
+        _fill(data, count)
+    rates: dict[Path, list[LoadResult]] = {few: [], many: []}
+    for number in range(rounds):
+        console.print(f"[dim]flat cost, round {number + 1} of {rounds}[/]")
+        for data in (few, many):
+            with slipstream(data) as server:
+                rates[data].append(produce_load(server, "t", seconds))
+    ratio = statistics.median(a.rate / b.rate for a, b in zip(rates[many], rates[few], strict=True))
+    with slipstream(many) as server:
+        server.seconds_to_health()
+        memory, helpers = server.memory_mb()
+        server.end(signal.SIGKILL)
+    with slipstream(many) as server:
+        restart = server.seconds_to_health()
+    return [
+        Row(f"produce with {MANY:,} stored ÷ with {FEW:,}", "", "", "", f"{ratio:.2f}", "≥ 0.90", ratio >= 0.9),
+        Row(
+            f"memory holding {MANY:,} messages of 200 B",
+            "",
+            "",
+            f"{memory + helpers:.0f} MB",
+            "",
+            "≤ 400 MB",
+            memory + helpers <= 400,
+        ),
+        Row("restart of it after kill -9, to healthz", "", "", f"{restart:.2f} s", "", "≤ 3 s", restart <= 3),
+    ]
+
+
+def _fill(data: Path, count: int) -> None:
+    with slipstream(data, "--durability", "off") as server:
+        server.post("/v1/topics", {"name": "t", "partitions": PARTITIONS})
+        stored = 0
+        while stored < count:
+            seconds = 0.05 if count == FEW else 10.0
+            stored += produce_load(server, "t", seconds).requests
+
+
+def report(rows: list[Row], sync_ms: float, *, update_readme: bool) -> None:
+    now = datetime.now(UTC)
+    machine = f"{os.cpu_count()} cores ({_cpu()}), {platform.system()}, Python {platform.python_version()}"
+    caption = f"{machine}; one fdatasync takes {sync_ms:.2f} ms (median). 64 connections, 200-byte values."
+    table = Table(title="Slipstream bench", caption=caption)
+    for name in ("", "p50", "p99", "rate", "ratio", "target"):
+        table.add_column(name, justify="left" if not name else "right")
+    for row in rows:
+        style = {True: "green", False: "bold red", None: ""}[row.met]
+        table.add_row(
+            row.what, row.p50, row.p99, row.rate, f"[{style}]{row.ratio}[/]" if style else row.ratio, row.target
+        )
+    console.print(table)
+    markdown = _markdown(rows, caption, now)
+    results = ROOT / "bench" / "results"
+    results.mkdir(exist_ok=True)
+    (results / "latest.md").write_text(markdown)
+    (results / "latest.json").write_bytes(
+        msgspec.json.format(
+            msgspec.json.encode({"time": now, "machine": machine, "fdatasync_ms": sync_ms, "rows": rows})
+        )
+    )
+    if update_readme:
+        readme = ROOT / "README.md"
+        block = re.compile(r"<!-- bench:table -->.*?(?=\n## |\Z)", re.DOTALL)
+        readme.write_text(block.sub(lambda _: f"<!-- bench:table -->\n\n{markdown}", readme.read_text()))
+
+
+def _markdown(rows: list[Row], caption: str, now: datetime) -> str:
+    lines = ["| | p50 | p99 | rate | ratio | target |", "|---|--:|--:|--:|--:|--:|"]
+    lines += [f"| {r.what} | {r.p50} | {r.p99} | {r.rate} | {r.ratio} | {r.target} |" for r in rows]
+    return "\n".join([*lines, "", f"Measured on {now:%Y-%m-%d}: {caption}", ""])
+
+
+def _cpu() -> str:
+    found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
+    return found[1] if found else platform.machine()
+
+
+if __name__ == "__main__":
+    main()

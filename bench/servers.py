@@ -1,0 +1,101 @@
+"""Servers and generators as processes: the bench measures what a user would run."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import msgspec
+
+from bench.full_path import FullPath
+from bench.load import Load, LoadResult
+
+VALUE_BYTES = 200
+
+
+class Server:
+    """A process that says on stderr where it listens."""
+
+    def __init__(self, *command: str) -> None:
+        self.started = time.perf_counter()
+        self.process = subprocess.Popen([sys.executable, *command], stderr=subprocess.PIPE, text=True)
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            found = re.search(r"listening on http://[^ ]*:(\d+)", line)
+            if found:
+                self.port = int(found[1])
+                break
+        else:
+            raise RuntimeError(f"{command} did not start")
+
+    def post(self, path: str, body: object) -> None:
+        httpx.post(f"http://127.0.0.1:{self.port}{path}", json=body).raise_for_status()
+
+    def memory_mb(self) -> tuple[float, float]:
+        """Resident memory of the process itself, and of the processes it started."""
+        pid = self.process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return _rss_mb(pid), sum(_rss_mb(int(child)) for child in children)
+
+    def seconds_to_health(self) -> float:
+        """From the start of the process to its first healthy answer."""
+        while True:
+            with contextlib.suppress(httpx.TransportError):
+                if httpx.get(f"http://127.0.0.1:{self.port}/v1/healthz").status_code == httpx.codes.OK:
+                    return time.perf_counter() - self.started
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> None:
+        self.process.send_signal(number)
+        self.process.wait()
+        if self.process.stderr is not None:
+            self.process.stderr.close()
+
+
+@contextlib.contextmanager
+def echo() -> Iterator[Server]:
+    server = Server("-m", "bench.echo", "0")
+    try:
+        yield server
+    finally:
+        server.end(signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def slipstream(data: Path, *arguments: str) -> Iterator[Server]:
+    server = Server("-m", "slipstream", "serve", "--port", "0", "--data", str(data), *arguments)
+    try:
+        yield server
+    finally:
+        server.end()
+
+
+def produce_load(server: Server, topic: str, seconds: float, connections: int = 64) -> LoadResult:
+    body = msgspec.json.encode({"topic": topic, "key": "user:1", "value": "x" * VALUE_BYTES}).decode()
+    load = Load(port=server.port, body=body, seconds=seconds, connections=connections)
+    return _generate("bench.load", load)
+
+
+def full_path_load(server: Server, topic: str, seconds: float) -> LoadResult:
+    return _generate("bench.full_path", FullPath(port=server.port, topic=topic, seconds=seconds))
+
+
+def _generate(module: str, plan: msgspec.Struct) -> LoadResult:
+    command = [sys.executable, "-m", module, msgspec.json.encode(plan).decode()]
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=600).stdout
+    result = msgspec.json.decode(output, type=LoadResult)
+    if result.errors:
+        raise RuntimeError(f"{module}: {result.errors} of {result.requests} requests were refused")
+    return result
+
+
+def _rss_mb(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    found = re.search(r"VmRSS:\s+(\d+) kB", status)
+    return int(found[1]) / 1024 if found else 0.0

@@ -1,0 +1,60 @@
+"""What the connections of one server share."""
+
+from __future__ import annotations
+
+from slipstream.engine import Engine
+from slipstream.server.limits import Limits
+from slipstream.server.v1 import V1, Route
+
+
+class Front:
+    """What all connections of a server share."""
+
+    def __init__(self, engine: Engine, v1: V1, limits: Limits, sweep_ms: int = 1_000) -> None:
+        self.engine = engine
+        self.v1 = v1
+        self.limits = limits
+        self.sweep_ms = sweep_ms
+        self.heads = HeadMemo()
+        self.refused: dict[int, int] = {}
+        """Status → how many requests were cut off while they were still being read."""
+
+    def sweeps(self, timeout_ms: int) -> int:
+        return max(1, timeout_ms // self.sweep_ms)
+
+
+class Head:
+    """What a request head says, for one that was parsed before."""
+
+    __slots__ = ("data", "method", "route", "size", "total")
+
+    def __init__(self, data: bytes, route: Route, method: bytes, body_bytes: int) -> None:
+        self.data = data
+        self.route = route
+        self.method = method
+        self.size = len(data)
+        self.total = len(data) + body_bytes
+        """Head and body together."""
+
+
+class HeadMemo(dict[bytes, Head]):
+    """Request heads seen before, byte for byte.
+
+    A client sends the same few heads again and again; only Content-Length varies. The same bytes at the start of a
+    message mean the same thing, so the parser need not be asked twice. It is most of the cost of a small request.
+    """
+
+    ENTRIES_MAX = 4_096
+    HEAD_BYTES_MAX = 1_024
+
+    def find(self, data: bytes) -> Head | None:
+        """The head of `data`, if it was seen before and `data` is just that request and nothing more."""
+        head = self.get(data[: data.find(b"\r\n\r\n") + 4])
+        return head if head is not None and head.total == len(data) else None
+
+    def remember(self, head: Head) -> None:
+        if head.size > self.HEAD_BYTES_MAX:
+            return
+        if len(self) >= self.ENTRIES_MAX:
+            self.clear()
+        self[head.data] = head

@@ -1,0 +1,65 @@
+"""The pages of the documentation, taken apart: fenced blocks, sections, tables, links."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent.parent
+README = ROOT / "README.md"
+PROTOCOL = ROOT / "docs" / "protocol.md"
+OPERATIONS = ROOT / "docs" / "operations.md"
+CONFIGURATION = ROOT / "docs" / "configuration.md"
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+class Command(NamedTuple):
+    line: str
+    output: str
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The fenced blocks in one language."""
+    return [found[2] for found in _FENCE.finditer(page.read_text()) if found[1] == language]
+
+
+def commands(block: str) -> list[Command]:
+    """A console block: lines that start with `$`, each with what it printed."""
+    parts = re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
+    return [Command(*part.split("\n", 1)) for part in parts]
+
+
+def prose(page: Path) -> str:
+    """Everything but the fenced blocks."""
+    return _FENCE.sub("", page.read_text())
+
+
+def section(page: Path, title: str) -> str:
+    """From a heading to the next of its level or above."""
+    found = re.search(rf"^(#+) {re.escape(title)}\n", page.read_text(), re.MULTILINE)
+    assert found, f"{page.name} has no section {title!r}"
+    rest = page.read_text()[found.end() :]
+    end = re.search(rf"^#{{1,{len(found[1])}}} ", rest, re.MULTILINE)
+    return rest[: end.start()] if end else rest
+
+
+def rows(text: str) -> list[list[str]]:
+    """The cells of the tables in it, without their heads."""
+    found = [line.strip("| ").split(" | ") for line in re.findall(r"^\|.*\|$", text, re.MULTILINE)]
+    rules = [number for number, cells in enumerate(found) if set("".join(cells)) <= set("-|")]
+    skipped = {*rules, *(number - 1 for number in rules)}
+    return [cells for number, cells in enumerate(found) if number not in skipped]
+
+
+def quoted(text: str) -> set[str]:
+    """What stands in `backticks`."""
+    return set(re.findall(r"`([^`\n]+)`", text))
+
+
+def anchors(page: Path) -> set[str]:
+    """The names by which links reach the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

@@ -1,0 +1,249 @@
+"""What exists in the code stands in the documentation, and the other way round."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import pytest
+from fnv_hash_fast import fnv1a_32
+from prometheus_client.parser import text_string_to_metric_families
+
+from scripts.generate_docs import render
+from slipstream.broker import DeadLetter, Envelope, RetryPolicy, RoutingDecision
+from slipstream.broker.changes import Change
+from slipstream.cli import main
+from slipstream.server import wire
+from slipstream.server.app import create_app
+from slipstream.server.response import _STATUS_OF_CODE
+from slipstream.server.v1 import V1
+from slipstream.settings import Settings, describe_settings
+from tests.docs.pages import CONFIGURATION, OPERATIONS, PAGES, PROTOCOL, ROOT, quoted, rows, section
+from tests.server_process import ServerProcess
+
+SOURCES = sorted((ROOT / "src" / "slipstream").rglob("*.py"))
+ALL_TEXT = "\n".join(page.read_text() for page in PAGES)
+
+
+def calls(*names: str) -> Iterator[ast.Call]:
+    """Every call of a function or method of one of these names in the source."""
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in names:
+                yield node
+
+
+# Routes
+
+
+def routes() -> set[tuple[str, str]]:
+    engine: Any = None  # the routes are asked for, and never called
+    v1 = V1(engine, None)
+    hot = {(method.decode(), path.decode()) for path, route in v1.routes.items() for method in route.handlers}
+    app: Any = create_app(engine)
+    cold = {("GET", route.path) for route in app.routes}
+    return hot | cold
+
+
+def test_every_route_is_in_the_table_of_endpoints_and_no_other() -> None:
+    table = rows(section(PROTOCOL, "Endpoints").split("###")[0])
+    assert {(method, path.strip("`")) for method, path, *_ in table} == routes()
+
+
+def test_every_endpoint_has_its_section() -> None:
+    text = section(PROTOCOL, "Endpoints")
+    for method, path in routes():
+        if path.startswith("/v1"):
+            assert re.search(rf"^### .*\b{method} {path}\b", text, re.MULTILINE), f"{method} {path} has no section"
+
+
+def test_no_page_speaks_of_a_path_that_is_not_there() -> None:
+    there = {path for _, path in routes()}
+    assert set(re.findall(r"/v1/[a-z]+", ALL_TEXT)) <= there
+
+
+def test_every_parameter_of_a_request_is_on_the_page() -> None:
+    text = section(PROTOCOL, "Endpoints")
+    for request in (wire.TopicRequest, wire.ConsumeRequest, wire.NackRequest, wire.ConsumeItem):
+        assert set(request.__struct_fields__) <= words(text), request
+    produce = {row[0].strip("`") for row in rows(section(PROTOCOL, "POST /v1/produce"))}
+    expected = {field for field in wire.ProduceRequest.__struct_fields__ if field != "envelope"}
+    expected |= {f"envelope.{field}" for field in wire.WireEnvelope.__struct_fields__ if field != "retry_policy"}
+    expected |= {f"envelope.retry_policy.{field}" for field in wire.WireRetryPolicy.__struct_fields__}
+    assert produce == expected
+
+
+def test_every_query_parameter_of_produce_is_in_its_table() -> None:
+    source = (ROOT / "src" / "slipstream" / "server" / "wire.py").read_text()
+    read = set(re.findall(r'query\.get\("(\w+)"\)|integer\(query, "(\w+)"\)', source))
+    names = {name for pair in read for name in pair if name}
+    shown = set().union(*(quoted(row[1]) for row in rows(section(PROTOCOL, "POST /v1/produce"))))
+    others = set(wire.NackRequest.__struct_fields__) | {"name", "partitions", "lease_ms"}
+    assert names - others <= shown <= names
+
+
+def words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text))
+
+
+# Errors
+
+
+def errors() -> set[tuple[str, str]]:
+    """(status, code) of everything the server can answer that is not well."""
+    found = {(str(status), code) for code, status in _STATUS_OF_CODE.items()}
+    for call in calls("render_error", "_refuse", "_error"):
+        constants = [argument.value for argument in call.args if isinstance(argument, ast.Constant)]
+        if len(constants) >= 2 and isinstance(constants[0], int):
+            found.add((str(constants[0]), str(constants[1])))
+    return found
+
+
+def test_every_error_is_in_the_table_and_no_other() -> None:
+    table = rows(section(PROTOCOL, "Errors"))
+    assert {(status, code.strip("`")) for status, code, *_ in table} == errors()
+
+
+def test_the_example_of_a_dead_letter_has_every_field() -> None:
+    text = section(PROTOCOL, "Dead letters")
+    example = msgspec.json.decode(re.findall(r"```json\n(.*?)```", text, re.DOTALL)[0], type=DeadLetter)
+    for field in DeadLetter.__struct_fields__:
+        assert f'"{field}"' in text
+    assert example.reason == "max_attempts"
+
+
+# The rules, where the page has numbers
+
+
+def test_the_hashes_of_keys_are_right() -> None:
+    table = rows(section(PROTOCOL, "Order and partitions"))
+    assert len(table) >= 5
+    for key, shown, of_3, of_8 in table:
+        value = fnv1a_32(key.strip("`").encode())
+        assert (f"{value:08x}", value % 3, value % 8) == (shown.strip("`"), int(of_3), int(of_8)), key
+
+
+def test_the_example_of_retries_is_right() -> None:
+    text = section(PROTOCOL, "Retries")
+    policy = msgspec.json.decode(re.findall(r'`(\{"max_attempts": 5.*?\})`', text)[0], type=RetryPolicy)
+    ((_, *pauses),) = [row for row in rows(text) if row[0] == "pause in ms"]
+    assert [int(pause) for pause in pauses[:-1]] == [policy.delay_ms(n) for n in range(1, policy.max_attempts)]
+
+
+def test_every_change_in_the_journal_is_on_the_page() -> None:
+    changes = {kind.__name__ for kind in Change.__args__}
+    assert {name for name in quoted(section(PROTOCOL, "The life of a message")) if name in changes} == changes
+
+
+# Settings and commands
+
+
+def test_the_page_of_settings_is_up_to_date() -> None:
+    assert CONFIGURATION.read_text() == render(), "run: .venv/bin/python scripts/generate_docs.py"
+
+
+def test_every_setting_is_on_its_page() -> None:
+    table = [row for row in rows(CONFIGURATION.read_text()) if row[0].startswith("`--")]
+    assert [(row[0].rstrip(" *"), row[1]) for row in table] == [
+        (f"`{info.option}`", f"`{info.environment}`") for info in describe_settings()
+    ]
+
+
+def test_no_page_speaks_of_an_option_that_is_not_there() -> None:
+    there = {name for command in main.commands.values() for option in command.params for name in option.opts}
+    there |= {name for option in main.commands["serve"].params for name in option.secondary_opts}
+    there |= {"--check", "--name", "--no-name"}  # of scripts/generate_docs.py; and any switch, on the page of settings
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", ALL_TEXT)) <= there
+
+
+def test_no_page_speaks_of_a_variable_that_is_not_there() -> None:
+    there = {info.environment for info in describe_settings()} | {"SLIPSTREAM_CONFIG"}
+    assert set(re.findall(r"SLIPSTREAM_[A-Z_]+", ALL_TEXT)) <= there
+
+
+SETTING_LIKE = re.compile(r"(?:max|retention|retry|journal|idempotency|group|compaction|sync|page|lease|tick)_[a-z_]+")
+
+
+def test_no_page_speaks_of_a_setting_that_is_not_there() -> None:
+    structs = (wire.WireEnvelope, wire.WireRetryPolicy, wire.ConsumeRequest, Envelope, DeadLetter, RoutingDecision)
+    there = {*Settings.__struct_fields__, "retry_after_ms", "max_attempts"}
+    for struct in structs:
+        there |= set(struct.__struct_fields__)
+    spoken = {name for name in quoted(ALL_TEXT) if SETTING_LIKE.fullmatch(name)}
+    assert spoken <= there
+
+
+@pytest.mark.parametrize("name", sorted(main.commands))
+def test_every_command_is_in_the_readme_and_in_operations(name: str) -> None:
+    for page in (ROOT / "README.md", OPERATIONS):
+        assert f"slipstream {name}" in page.read_text(), page.name
+
+
+def test_every_option_of_the_doctor_is_in_operations() -> None:
+    for option in main.commands["doctor"].params:
+        if isinstance(option, click.Option):
+            assert set(option.opts) <= words_with_dashes(section(OPERATIONS, "Doctor")), option.opts
+
+
+def test_the_flags_of_driftq_are_in_the_readme() -> None:
+    text = section(ROOT / "README.md", "Coming from DriftQ")
+    flags = {name for option in main.commands["serve"].params for name in option.opts if re.match("-[a-z]", name)}
+    assert flags <= quoted(text)
+
+
+def words_with_dashes(text: str) -> set[str]:
+    return set(re.findall(r"[\w-]+", text))
+
+
+# Metrics and log lines
+
+
+def test_every_metric_is_in_the_table_and_no_other(shared: ServerProcess) -> None:
+    families = text_string_to_metric_families(shared.get("/metrics").text)
+    there = {family.name + ("_total" if family.type == "counter" else "") for family in families}
+    there = {name for name in there if not name.startswith(("process_", "python_"))}
+    assert {row[0].strip("`") for row in rows(section(OPERATIONS, "Metrics"))} == there
+
+
+def test_no_page_speaks_of_a_metric_that_is_not_there() -> None:
+    table = {row[0].strip("`") for row in rows(section(OPERATIONS, "Metrics"))}
+    spoken = {name for name in quoted(ALL_TEXT) if re.fullmatch(r"slipstream_[a-z_]+|[a-z_]+_total", name)}
+    assert spoken <= table
+
+
+def log_lines() -> Iterator[tuple[str, str]]:
+    """(level, the longest piece of the line that is the same every time)"""
+    for call in calls("info", "warning", "error", "critical", "exception"):
+        line = call.args[0] if call.args else None
+        if isinstance(line, ast.Constant) and isinstance(line.value, str) and isinstance(call.func, ast.Attribute):
+            yield call.func.attr, max(re.split(r"%[sd]", line.value), key=len).strip(" :,/")
+
+
+@pytest.mark.parametrize(("level", "piece"), sorted({line for line in log_lines() if line[1]}))
+def test_every_log_line_is_in_operations_with_its_level(level: str, piece: str) -> None:
+    shown = {cells[1] for cells in rows(section(OPERATIONS, "Log lines")) if piece in cells[0]}
+    assert shown == {"error" if level == "exception" else level}
+
+
+# Dependencies
+
+
+def test_every_dependency_has_its_line() -> None:
+    project = msgspec.toml.decode((ROOT / "pyproject.toml").read_bytes())
+    names = {re.split(r"[<>=;]", text)[0] for text in project["project"]["dependencies"]}
+    page = ROOT / "docs" / "adr" / "0001-dependencies.md"
+    assert {row[0].strip("`") for row in rows(page.read_text())} == names
+    tools = {re.split(r"[<>=;]", text)[0] for text in project["dependency-groups"]["dev"]}
+    assert tools <= quoted(page.read_text())
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "adr").glob("*.md")), ids=lambda page: page.stem)
+def test_a_decision_has_context_decision_and_consequences_and_is_short(page: Path) -> None:
+    assert re.findall(r"^## (.+)$", page.read_text(), re.MULTILINE) == ["Context", "Decision", "Consequences"]
+    assert len(page.read_text().splitlines()) < 60
+    assert page.read_text().startswith(f"# {int(page.name[:4])}. ")

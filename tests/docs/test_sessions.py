@@ -1,0 +1,101 @@
+"""What the pages show is what happens: their commands are run, and their outputs compared."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import StartServer
+from tests.docs.pages import OPERATIONS, README, blocks, commands
+from tests.server_process import ServerProcess
+from tests.store.node import cut, flip
+
+BIN = Path(sys.executable).parent
+
+
+def run(line: str, directory: Path | None = None) -> str:
+    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+    result = subprocess.run(
+        ["bash", "-c", line],
+        cwd=directory,
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return result.stdout
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the README speaks curl")
+def test_the_first_minute_of_the_readme_goes_as_it_says(server: ServerProcess) -> None:
+    session = [command for block in blocks(README, "console") for command in commands(block)]
+    assert len(session) > 8
+    for command in session:
+        assert "http://127.0.0.1:8080/" in command.line
+        output = run(command.line.replace("http://127.0.0.1:8080", server.base))
+        assert without_times(output) == without_times(command.output), command.line
+
+
+def without_times(output: str) -> str:
+    return re.sub(r'("routed_at_ms":) \d+', r"\1 0", output).rstrip("\n")
+
+
+@pytest.fixture
+def directory(start_server: StartServer, tmp_path: Path) -> Path:
+    """What the samples of the doctor were made from; returns where `slipstream-data` is."""
+    server = start_server(data=tmp_path / "slipstream-data")
+    server.create("orders")
+    for value in ("a", "b", "c"):
+        server.produce("orders", value)
+    server.crash()
+    return tmp_path
+
+
+def frames(directory: Path) -> tuple[Path, list[int]]:
+    journal = directory / "slipstream-data" / "journal-000000000001"
+    return journal, [found.start() for found in re.finditer(rb"SLFR", journal.read_bytes())]
+
+
+def leave(directory: Path) -> None:
+    """Healthy."""
+
+
+def tear(directory: Path) -> None:
+    journal, _ = frames(directory)
+    cut(journal, journal.stat().st_size - 7)
+
+
+def damage(directory: Path) -> None:
+    journal, starts = frames(directory)
+    flip(journal, starts[2] + 30)
+
+
+@pytest.mark.parametrize(("number", "prepare"), [(0, leave), (1, tear), (2, damage), (3, damage)])
+def test_the_doctor_says_what_the_page_shows(directory: Path, number: int, prepare: object) -> None:
+    assert callable(prepare)
+    prepare(directory)
+    samples = [command for block in blocks(OPERATIONS, "console") for command in commands(block)]
+    assert len(samples) == 4
+    output = run(samples[number].line, directory)
+    assert without_places(output) == without_places(samples[number].output)
+
+
+def without_places(output: str) -> str:
+    """Where the copy is depends on the machine, and positions on how the commits fell into frames."""
+    for place in (
+        r"(?<=as it was: ).*/",
+        r"(?<=before-repair-)\w+",
+        r"(?<=byte )\d+",
+        r"(?<=says )\d+",
+        r"(?<=has )\d+",
+        r"\d+(?= bytes)",
+    ):
+        output = re.sub(place, "N", output)
+    return output

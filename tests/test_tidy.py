@@ -1,0 +1,154 @@
+"""Keeps the house in order: which room may know which, how files are called, and how long they may get."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "slipstream"
+TESTS = ROOT / "tests"
+MODULES = sorted(SOURCE.rglob("*.py"))
+TEST_MODULES = sorted(TESTS.rglob("test_*.py"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def each(paths: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("path", paths, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+LINES_MAX = 600
+
+MAY_NOT_KNOW = {
+    "record": {"broker", "store", "engine", "router", "server", "settings", "cli"},
+    "store": {"broker", "engine", "router", "server", "settings", "cli"},
+    "broker": {"store", "engine", "router", "server", "settings", "cli"},
+    "engine": {"router", "server", "settings", "cli"},
+    "router": {"store", "engine", "server", "settings", "cli"},
+    "server": {"settings", "cli"},
+    "settings": {"router", "server", "cli"},
+}
+"""Arrows point down only: docs/architecture.md."""
+
+OUTSIDE = {
+    "asyncio",
+    "concurrent",
+    "io",
+    "multiprocessing",
+    "os",
+    "pathlib",
+    "socket",
+    "subprocess",
+    "threading",
+    "time",
+}
+"""What the broker does not touch: time and storage are handed to it."""
+
+NOT_MIRRORED = {
+    "cli/test_settings.py": "settings.py is one file above the packages, and the command line is where they are given",
+    "docs/test_completeness.py": "about the documentation",
+    "docs/test_links.py": "about the documentation",
+    "docs/test_routers.py": "about the documentation",
+    "docs/test_sessions.py": "about the documentation",
+    "router/test_routing.py": "all kinds of router, through a server",
+    "broker/test_rulings.py": "one test per ruling, whichever module keeps it",
+    "server/test_disk_failure.py": "a disk that fails, through a server",
+    "server/test_compaction.py": "the store's compaction, through a server",
+    "server/test_hostile_input.py": "everything no honest client sends, whichever module refuses it",
+    "server/test_produce_consume.py": "one message from end to end",
+    "server/test_shutdown.py": "the end of a server, whichever module has a part in it",
+    "store/test_kill.py": "kills a process; about all of the store",
+    "test_crash.py": "kills a server under load; about all of it",
+    "test_tidy.py": "this one",
+}
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every module it imports, wherever in the file, by its whole name."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path} imports relative to itself; write the whole name"
+            assert node.module is not None
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def room(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+@each(MODULES)
+def test_a_room_knows_only_those_below_it(path: Path) -> None:
+    known = {name.split(".")[1] for name in imports(path) if name.startswith("slipstream.")}
+    assert not known & MAY_NOT_KNOW.get(room(path), set())
+
+
+@each(sorted((SOURCE / "broker").rglob("*.py")))
+def test_the_broker_has_no_clock_no_disk_and_no_network(path: Path) -> None:
+    assert not {name.split(".")[0] for name in imports(path)} & OUTSIDE
+
+
+def test_every_room_has_its_rule() -> None:
+    rooms = {room(path) for path in MODULES} - {"__init__", "__main__", "cli"}
+    assert rooms == set(MAY_NOT_KNOW), "cli may know everything; every other room says what it may not"
+
+
+@each(MODULES)
+def test_a_module_says_what_it_is_for(path: Path) -> None:
+    """A package above all: its first paragraph says what the room is for."""
+    text = ast.get_docstring(ast.parse(path.read_text()))
+    assert text, "it starts without a docstring"
+    assert text[0].isupper() or text[0] == "`"
+
+
+@each(MODULES)
+def test_a_module_is_named_for_what_it_holds(path: Path) -> None:
+    vague = {"utils", "util", "helpers", "helper", "common", "manager", "misc", "base", "core"}
+    assert not vague & {part.removesuffix(".py") for part in path.relative_to(SOURCE).parts}
+
+
+@each(MODULES)
+def test_a_module_is_not_too_long(path: Path) -> None:
+    lines = len(path.read_text().splitlines())
+    assert lines <= LINES_MAX, f"{lines} lines: it is probably two nouns"
+
+
+@each(TEST_MODULES)
+def test_a_test_module_mirrors_a_module(path: Path) -> None:
+    """`tests/server/test_v1_topics.py` is about `server/v1.py`: its name, and more where there are several."""
+    relative = path.relative_to(TESTS)
+    if str(relative) in NOT_MIRRORED:
+        return
+    words = path.stem.removeprefix("test_").split("_")
+    stems = ["_".join(words[:count]) for count in range(1, len(words) + 1)]
+    assert any((SOURCE / relative.parent / f"{stem}.py").exists() for stem in stems), "mirror a module, or say why not"
+
+
+def test_every_exception_is_still_needed() -> None:
+    there = {str(path.relative_to(TESTS)) for path in TEST_MODULES}
+    assert set(NOT_MIRRORED) <= there
+
+
+HOST = re.compile(r"\b[\w-]+(?:\.[\w-]+)*\.(?:com|dev|io|net|org)\b")
+"""Names of machines on the internet: what is installed, and from where, is the business of who installs it."""
+
+
+@each([*PAGES, *(ROOT / name for name in ("Makefile", "pyproject.toml", "requirements.lock"))])
+def test_no_host_is_named(path: Path) -> None:
+    text = path.read_text()
+    assert HOST.findall(text) == []
+    assert "index-url" not in text.replace("--no-emit-index-url", "")
+
+
+@each(PAGES)
+def test_a_page_is_plain_text(path: Path) -> None:
+    """No emoji, no tabs, no white space at the end of a line."""
+    text = path.read_text()
+    assert not [character for character in text if ord(character) > 0x2FFF]
+    assert not re.search(r"[ \t]+$|\t", text, re.MULTILINE)
