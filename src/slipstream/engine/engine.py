@@ -293,7 +293,8 @@ class Engine:
                 batch = self._in_journal.popleft()
                 assert batch is token, "the journal answers in the order it was asked"
                 self._settle(batch)
-        self._flush()
+        # Not at once: in the turn it takes, clients just answered come back, and the next batch is half as large again.
+        self._schedule_flush()
 
     def journal_failed(self, error: OSError) -> None:
         """From the store: the disk refused. Nobody is told that anything is safe any more (ruling 12)."""
