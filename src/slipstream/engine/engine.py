@@ -131,7 +131,8 @@ class Engine:
         self._submit_now()
         self._closed = True
         # A pipelined request that starts when the one before it is answered would wait for ever.
-        self.failure = self.failure or Unavailable("the broker is stopping")
+        stopping = Unavailable("the broker is stopping")
+        self.failure = self.failure or stopping
         for timer in (self._timer, self._retention_timer):
             if timer is not None:
                 timer.cancel()
@@ -140,6 +141,8 @@ class Engine:
         said = asyncio.Event()
         self._loop.call_soon(said.set)
         await said.wait()
+        if self.failure is stopping:
+            self.failure = None  # nobody asks any more, and to have been stopped is no trouble
 
     def now_ms(self) -> int:
         """Wall-clock time that never goes back while the process runs."""
