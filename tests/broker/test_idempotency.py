@@ -2,35 +2,59 @@
 
 from __future__ import annotations
 
-from slipstream.broker.idempotency import Registry, Status
+from slipstream.broker.idempotency import PAGE, Identity, Registry, Status
 from tests.broker.simulator import Simulator
 
 
+def key(name: str) -> Identity:
+    return ("", 1, name)
+
+
+def test_a_registry_comes_back_from_its_pages_as_it_was() -> None:
+    registry = Registry(1_000_000, 10_000)
+    for n in range(3 * PAGE + 7):
+        operation = registry.put(key(str(n % 700)), Status.COMMITTED, n)
+        operation.partition, operation.offset = n % 3, n
+    again = Registry(1_000_000, 10_000)
+    again.restore(registry.pages())
+    assert again.operations == registry.operations
+    assert again.find(key("5"), 1_000_699) == registry.find(key("5"), 1_000_699)
+
+
+def test_pages_of_keys_that_have_expired_are_given_back() -> None:
+    registry = Registry(1_000, 10_000_000)
+    for n in range(100 * PAGE):
+        registry.put(key(str(n)), Status.COMMITTED, n)
+        registry.find(key("x"), n)
+    assert len(registry.pages()) < 1_000 // PAGE + 3
+
+
 def test_a_key_that_begins_again_and_again_takes_no_more_room_each_time() -> None:
-    registry: Registry[str] = Registry(1_000, 100)
-    registry.begin("held by someone for hours", 0, "worker", 3_600_000)
+    registry = Registry(1_000, 100)
+    registry.begin(key("held by someone for hours"), 0, "worker", 3_600_000)
     for n in range(10_000):
-        registry.begin("k", n, "worker", 1_000)
-        registry.put("k", Status.FAILED, n)
+        registry.begin(key("k"), n, "worker", 1_000)
+        registry.put(key("k"), Status.FAILED, n)
     assert len(registry._expiry) < 3_000
+    assert len(registry.pages()) * PAGE < 3_000
 
 
 def test_what_is_remembered_is_the_same_after_the_queue_was_made_anew() -> None:
-    registry: Registry[str] = Registry(1_000, 100)
-    registry.put("old", Status.COMMITTED, 0)
-    registry.put("new", Status.COMMITTED, 500)
+    registry = Registry(1_000, 100)
+    registry.put(key("old"), Status.COMMITTED, 0)
+    registry.put(key("new"), Status.COMMITTED, 500)
     for _ in range(5_000):
-        registry.put("busy", Status.FAILED, 600)
-    assert registry.find("old", 999) is not None
-    assert registry.find("old", 1_000) is None
-    assert list(registry.operations) == ["new", "busy"]
+        registry.put(key("busy"), Status.FAILED, 600)
+    assert registry.find(key("old"), 999) is not None
+    assert registry.find(key("old"), 1_000) is None
+    assert list(registry.operations) == [key("new"), key("busy")]
 
 
 def test_past_its_limit_the_oldest_keys_are_forgotten_and_counted() -> None:
-    registry: Registry[int] = Registry(1_000, 10)
+    registry = Registry(1_000, 10)
     for n in range(15):
-        registry.put(n, Status.COMMITTED, n)
-    assert list(registry.operations) == list(range(5, 15))
+        registry.put(key(str(n)), Status.COMMITTED, n)
+    assert list(registry.operations) == [key(str(n)) for n in range(5, 15)]
     assert registry.evicted == 5
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from slipstream.broker import BrokerConfig, BrokerError, Delivery, Envelope, Placement, TopicOverrides
+from slipstream.broker.idempotency import Status
 from slipstream.engine import Engine, EngineConfig
 from slipstream.record import Record
 from slipstream.store import Disk, Store, StoreConfig
@@ -155,8 +156,13 @@ class Node:
         for topic in decoded[0]:
             for group in topic[-1]:
                 group[2] = 0
-        for registry in (1, 2, 3, 4):  # producers' keys, workers' keys, deadlines, counts: in no order that matters
-            decoded[registry] = sorted(decoded[registry])
+        for registry in (1, 2):  # pages of producers' and workers' keys: the last word on each counts
+            operations = [op for page in decoded[registry] for op in msgspec.msgpack.decode(page)]
+            decoded[registry] = sorted({tuple(op[0]): op for op in operations}.values())
+        for operation in decoded[1]:
+            operation[1] = Status.COMMITTED  # what is on its way to the journal is there after a restart
+        for unordered in (3, 4):  # deadlines, counts
+            decoded[unordered] = sorted(decoded[unordered])
         return decoded
 
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 import enum
 import hashlib
 from collections import deque
-from typing import Generic, TypeVar
+from typing import TypeAlias
+
+import msgspec
 
 from slipstream.broker.errors import FailedPrecondition
 
-Identity = TypeVar("Identity")
+Identity: TypeAlias = tuple[str, int, str]
+"""(tenant, topic or group, key)"""
 
 STALE_KEPT = 1_024
-"""Entries of the expiry queue that may be out of date before it is made anew."""
+"""Entries of the expiry queue, and of the pages, that may be out of date before they are made anew."""
 
+PAGE = 256
+"""Operations in a page of a snapshot."""
 
 KEY_CHARS_MAX = 200
 """Longer keys are known by their digest."""
@@ -32,27 +37,32 @@ class Status(enum.IntEnum):
     FAILED = 2
 
 
-class Operation:
+class Operation(msgspec.Struct, array_like=True, gc=False):
     """What is known of one key."""
 
-    __slots__ = ("error", "expires_ms", "lease_until_ms", "offset", "owner", "partition", "status")
-
-    def __init__(self, status: Status, expires_ms: int) -> None:
-        self.status = status
-        self.expires_ms = expires_ms
-        self.owner = ""
-        self.lease_until_ms = 0
-        self.error = ""
-        self.partition = 0
-        self.offset = -1
-        """Where the message went, for a producer's key."""
+    identity: Identity
+    status: Status
+    expires_ms: int
+    owner: str = ""
+    lease_until_ms: int = 0
+    error: str = ""
+    partition: int = 0
+    offset: int = -1
+    """Where the message went, for a producer's key."""
 
 
-class Registry(Generic[Identity]):
+_encode_page = msgspec.msgpack.Encoder().encode
+_decode_page = msgspec.msgpack.Decoder(list[Operation]).decode
+
+
+class Registry:
     """Begin, then commit or fail. A failed operation may begin again; a committed one is remembered for the TTL.
 
     Holds at most `max_keys`; past that the oldest are forgotten first, and counted, because a broker that runs out of
     memory protects nobody.
+
+    There may be a million, so a snapshot must not have to encode them all at once while everybody waits. They are
+    encoded as they come, a page at a time; a later page overrules an earlier one.
     """
 
     def __init__(self, ttl_ms: int, max_keys: int) -> None:
@@ -63,6 +73,9 @@ class Registry(Generic[Identity]):
         # In order of entry, which is near enough the order of expiry; an identity may stand here more than once, and
         # only the entry that matches its operation's expiry counts.
         self._expiry: deque[tuple[int, Identity]] = deque()
+        self._pages: deque[tuple[int, bytes]] = deque()
+        """(when the last of its operations expires, encoded)"""
+        self._open_page: list[Operation] = []
 
     def find(self, identity: Identity, now_ms: int) -> Operation | None:
         self._expire(now_ms)
@@ -96,17 +109,41 @@ class Registry(Generic[Identity]):
         lease_until_ms: int = 0,
         error: str = "",
     ) -> Operation:
-        operation = Operation(status, max(now_ms, lease_until_ms) + self.ttl_ms)
-        operation.owner = owner
-        operation.lease_until_ms = lease_until_ms
-        operation.error = error
-        self.operations[identity] = operation
-        self._expiry.append((operation.expires_ms, identity))
+        expires_ms = max(now_ms, lease_until_ms) + self.ttl_ms
+        operation = Operation(identity, status, expires_ms, owner, lease_until_ms, error)
+        self._enter(operation)
+        while self._pages and self._pages[0][0] <= now_ms:
+            self._pages.popleft()
+        return operation
+
+    def pages(self) -> list[bytes]:
+        """For a snapshot: everything that `restore` needs."""
+        pages = [page for _, page in self._pages]
+        return [*pages, _encode_page(self._open_page)] if self._open_page else pages
+
+    def restore(self, pages: list[bytes]) -> None:
+        for page in pages:
+            for operation in _decode_page(page):
+                self._enter(operation)
+
+    def _enter(self, operation: Operation) -> None:
+        # Before it is on one: the caller may still want to note where the message went.
+        if len(self._open_page) >= PAGE:
+            self._close_page()
+        self.operations[operation.identity] = operation
+        self._open_page.append(operation)
+        self._expiry.append((operation.expires_ms, operation.identity))
         if len(self._expiry) > 2 * len(self.operations) + STALE_KEPT:
             self._forget_stale()
         while len(self.operations) > self.max_keys:
             self._drop_oldest()
-        return operation
+
+    def _close_page(self) -> None:
+        last_ms = max(operation.expires_ms for operation in self._open_page)
+        self._pages.append((last_ms, _encode_page(self._open_page)))
+        self._open_page = []
+        if len(self._pages) * PAGE > 2 * len(self.operations) + STALE_KEPT:
+            self._forget_stale_pages()
 
     def settle(self, identity: Identity, now_ms: int, owner: str) -> Operation:
         """The pending operation that `owner` may commit or fail."""
@@ -130,6 +167,14 @@ class Registry(Generic[Identity]):
         current = sorted((operation.expires_ms, n) for n, operation in enumerate(self.operations.values()))
         identities = list(self.operations)
         self._expiry = deque((expires_ms, identities[n]) for expires_ms, n in current)
+
+    def _forget_stale_pages(self) -> None:
+        """Likewise: only the last word on each key is worth keeping."""
+        current = list(self.operations.values())
+        self._pages = deque()
+        for start in range(0, len(current), PAGE):
+            page = current[start : start + PAGE]
+            self._pages.append((max(operation.expires_ms for operation in page), _encode_page(page)))
 
     def _drop_oldest(self) -> None:
         expires_ms, identity = self._expiry.popleft()

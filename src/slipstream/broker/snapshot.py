@@ -9,7 +9,7 @@ import msgspec
 
 from slipstream.broker.changes import GroupCreated, TopicCreated
 from slipstream.broker.group import Lease, LeaseState, Progress
-from slipstream.broker.idempotency import Registry, Status
+from slipstream.broker.idempotency import Status
 from slipstream.broker.state import State
 from slipstream.broker.topic import Topic, TopicOverrides
 
@@ -19,8 +19,8 @@ def take_snapshot(state: State) -> bytes:
     return _encode(
         _Snapshot(
             topics=[_TopicImage.of(topic) for topic in state.topics.values()],
-            produced=_registry_image(state.produced),
-            once=_registry_image(state.once),
+            produced=state.produced.pages(),
+            once=state.once.pages(),
             deadlines=state.deadlines,
             dead_lettered=[(*key, count) for key, count in state.dead_lettered.items()],
         )
@@ -32,11 +32,11 @@ def restore_snapshot(state: State, encoded: bytes) -> None:
     snapshot = _decode(encoded)
     for image in snapshot.topics:
         image.restore(state)
-    _restore_registry(state.produced, snapshot.produced)
+    state.produced.restore(snapshot.produced)
     # A produce that was under way is in the journal before the snapshot is used, or the snapshot is not used.
     for operation in state.produced.operations.values():
         operation.status = Status.COMMITTED
-    _restore_registry(state.once, snapshot.once)
+    state.once.restore(snapshot.once)
     state.deadlines = snapshot.deadlines
     for topic, reason, count in snapshot.dead_lettered:
         state.dead_lettered[topic, reason] = count
@@ -148,58 +148,12 @@ class _TopicImage(msgspec.Struct, array_like=True):
                 saved.restore(progress)
 
 
-class _OperationImage(msgspec.Struct, array_like=True, gc=False):
-    """There may be a million. Seen by the garbage collector, they would have it run all the while they are made, which
-    took most of the time that a snapshot keeps the broker waiting."""
-
-    tenant: str
-    scope: int
-    key: str
-    status: Status
-    expires_ms: int
-    owner: str
-    lease_until_ms: int
-    error: str
-    partition: int
-    offset: int
-
-
 class _Snapshot(msgspec.Struct, array_like=True):
     topics: list[_TopicImage]
-    produced: list[_OperationImage]
-    once: list[_OperationImage]
+    produced: list[bytes]
+    once: list[bytes]
     deadlines: list[tuple[int, int, int, int]]
     dead_lettered: list[tuple[str, str, int]]
-
-
-def _registry_image(registry: Registry[tuple[str, int, str]]) -> list[_OperationImage]:
-    return [
-        _OperationImage(
-            *identity,
-            operation.status,
-            operation.expires_ms,
-            operation.owner,
-            operation.lease_until_ms,
-            operation.error,
-            operation.partition,
-            operation.offset,
-        )
-        for identity, operation in registry.operations.items()
-    ]
-
-
-def _restore_registry(registry: Registry[tuple[str, int, str]], images: list[_OperationImage]) -> None:
-    for image in sorted(images, key=lambda image: image.expires_ms):
-        operation = registry.put(
-            (image.tenant, image.scope, image.key),
-            image.status,
-            image.expires_ms - registry.ttl_ms,
-            owner=image.owner,
-            error=image.error,
-        )
-        operation.lease_until_ms = image.lease_until_ms
-        operation.partition = image.partition
-        operation.offset = image.offset
 
 
 _encode = msgspec.msgpack.Encoder().encode

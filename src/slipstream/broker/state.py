@@ -45,8 +45,8 @@ class State:
         self.topics_by_id: dict[int, Topic] = {}
         self.groups_by_id: dict[int, Group] = {}
         self._last_group_id = 0
-        self.produced: Registry[ProduceKey] = Registry(config.idempotency_ttl_ms, config.idempotency_keys_max)
-        self.once: Registry[OnceKey] = Registry(config.idempotency_ttl_ms, config.idempotency_keys_max)
+        self.produced = Registry(config.idempotency_ttl_ms, config.idempotency_keys_max)
+        self.once = Registry(config.idempotency_ttl_ms, config.idempotency_keys_max)
         self.deadlines: list[tuple[int, int, int, int]] = []
         """Heap of (deadline_ms, topic id, partition, index) of messages somebody may still be waiting for."""
         self.dead_lettered: Counter[tuple[str, str]] = Counter()
