@@ -81,6 +81,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     compaction_backlog_max: Annotated[
         int, _storage("Closed journal files that may wait for compaction before producers have to.", ge=1)
     ] = 4
+    journal_queue_bytes: Annotated[
+        int, _storage("What may wait to be written to the journal before producers have to wait.", ge=1)
+    ] = 64 << 20
     compaction_process: Annotated[
         bool, _storage("Compact in a process of its own, so that it does not slow down the broker.")
     ] = True
@@ -171,6 +174,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             journal_changes=self.journal_changes,
             journal_age_ms=self.journal_age_ms,
             compaction_backlog_max=self.compaction_backlog_max,
+            journal_queue_bytes=self.journal_queue_bytes,
             compaction_process=self.compaction_process,
             page_cache_pages=self.page_cache_pages,
         )

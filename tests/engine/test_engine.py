@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from slipstream.broker import (
     Delivery,
     Envelope,
     FailedPrecondition,
+    Overloaded,
     TopicConfig,
     Unavailable,
 )
@@ -362,3 +364,26 @@ def test_nothing_is_delivered_that_a_close_did_not_write(tmp_path: Path, disk: G
     with Node(tmp_path) as again:
         leases = again.engine.broker.topic("t").groups["g"].progress[0].leases
         assert sorted(leases) == held, "a lease on what nobody was sent, or none on what was sent"
+
+
+def test_with_durability_off_a_disk_that_does_not_keep_up_makes_producers_wait(
+    tmp_path: Path, disk: GatedDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else would: the queue before the journal would grow for as long as there is memory."""
+    written = threading.Event()
+
+    def write(fd: int, parts: Sequence[bytes]) -> None:
+        assert written.wait(30)
+        Disk.write(disk, fd, parts)
+
+    with Node(tmp_path, disk, durability=Durability.OFF, journal_queue_bytes=10_000) as node:
+        node.create("t")
+        monkeypatch.setattr(disk, "write", write)
+        with pytest.raises(Overloaded, match="the disk does not keep up"):
+            for _ in range(100):
+                node.send("t", b"x" * 1_000)
+                node.engine._submit_now()
+                turn(node)
+        written.set()
+        node.until(lambda: not node.store.behind)
+        node.produce("t", b"again")

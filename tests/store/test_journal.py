@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from slipstream.store import Durability
+from slipstream.store import journal as journal_module
 from slipstream.store.frame import FileHeader, Frame, scan_frames
 from slipstream.store.journal import Journal, count_changes, journal_path
 from tests.store.failing_disk import FailingDisk
@@ -235,3 +236,13 @@ def test_a_reopened_file_is_synced_before_anything_else(tmp_path: Path) -> None:
     journal.reopen(FileHeader.decode(path, path.read_bytes()), path.stat().st_size)
     assert disk.calls == ["open journal-000000000001", "sync"]
     journal.close()
+
+
+def test_a_long_queue_becomes_several_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "FRAME_BYTES", 10 * len(CHANGE))
+    writer = Writer(tmp_path)
+    writer.submit(*range(100))
+    writer.run()
+    assert writer.done == list(range(100))
+    assert writer.journal.submitted_bytes == writer.journal.written_bytes == 100 * len(CHANGE)
+    assert writer.disk.calls.count("write") == 10

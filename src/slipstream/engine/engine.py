@@ -224,7 +224,7 @@ class Engine:
             raise self.failure
 
     def _behind(self) -> BrokerError:
-        return self.trouble or Overloaded("the disk does not keep up with compaction; retry later", 1_000)
+        return self.trouble or Overloaded("the disk does not keep up; retry later", 1_000)
 
     # The cycle: flush → journal → durable → deliver
 

@@ -22,6 +22,10 @@ _ARRAY_32 = struct.Struct(">BI")
 """A MessagePack array header: a frame's payload is one array of changes."""
 
 
+FRAME_BYTES = 16 << 20
+"""A frame takes no more commits at this size, so that a long queue does not become one frame without end."""
+
+
 class Durability(enum.StrEnum):
     """What an answer promises."""
 
@@ -101,6 +105,10 @@ class Journal:
         self._synced_at = 0.0
         self.sync_count = 0
         self.sync_seconds = 0.0
+        self.submitted_bytes = 0
+        """Counted by who submits …"""
+        self.written_bytes = 0
+        """… and by the writer: the difference waits in the queue."""
 
     def create(self, sequence: int) -> None:
         """Starts a new file."""
@@ -130,6 +138,7 @@ class Journal:
 
     def submit(self, changes: list[bytes], token: object, *, sync: bool) -> None:
         """Appends `changes` as part of one commit; `token` comes back through `done`."""
+        self.submitted_bytes += sum(map(len, changes))
         self._queue.put(_Commit(changes, token, sync))
 
     def rotate(self, after: Callable[[int], None]) -> None:
@@ -179,7 +188,9 @@ class Journal:
     def _gather(self, first: _Commit) -> tuple[list[_Commit], _Item | None]:
         """Everything that is waiting now goes into one frame."""
         commits = [first]
-        while True:
+        size = 0
+        while size < FRAME_BYTES:
+            size += sum(map(len, commits[-1].changes))
             try:
                 item = self._queue.get_nowait()
             except queue.Empty:
@@ -187,6 +198,7 @@ class Journal:
             if not isinstance(item, _Commit):
                 return commits, item
             commits.append(item)
+        return commits, None
 
     def _attempt(self, action: Callable[[], None]) -> None:
         if self.error is not None:
@@ -208,6 +220,7 @@ class Journal:
             self._sync_all()
         elif self.durability is Durability.INTERVAL and time.monotonic() >= self._synced_at + self.sync_interval_s:
             self._sync()
+        self.written_bytes += sum(map(len, changes))
         self._done([commit.token for commit in commits])
 
     def _append(self, frame: list[bytes], *, sync: bool) -> None:

@@ -36,6 +36,8 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     """… or at this age, so that retention reaches the messages of a quiet topic too."""
     compaction_backlog_max: int = 4
     """Closed journal files that may wait for compaction before producers have to."""
+    journal_queue_bytes: int = 64 << 20
+    """What may wait for the journal to be written; only with durability off does nobody wait for it."""
     compaction_process: bool = False
     """Compact in a process of its own, so that it does not compete with the broker for the interpreter."""
     page_cache_pages: int = 64
@@ -234,13 +236,18 @@ class Store:
 
     @property
     def behind(self) -> bool:
-        """Compaction cannot keep up, or has failed: memory would grow without end if producers went on."""
-        return self.compactor.backlog > self.config.compaction_backlog_max or self.compactor.error is not None
+        """The disk cannot keep up, or compaction has failed: memory would grow without end if producers went on."""
+        return (
+            self.compactor.backlog > self.config.compaction_backlog_max
+            or self.compactor.error is not None
+            or self.journal.submitted_bytes - self.journal.written_bytes > self.config.journal_queue_bytes
+        )
 
     def submit(self, changes: list[bytes], token: object, *, sync: bool) -> None:
-        self._journal_bytes += sum(map(len, changes))
-        self._journal_changes += len(changes)
+        before = self.journal.submitted_bytes
         self.journal.submit(changes, token, sync=sync)
+        self._journal_bytes += self.journal.submitted_bytes - before
+        self._journal_changes += len(changes)
 
     @property
     def wants_rotation(self) -> bool:
