@@ -75,8 +75,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         _storage("What an answer promises: 'always' on disk, 'interval' survives a crash of the process, 'off' soon."),
     ] = Durability.ALWAYS
     sync_interval_ms: Annotated[int, _storage("How often 'interval' syncs.", ge=1)] = 100
-    journal_bytes: Annotated[int, _storage("A journal file is turned into segments at this size …", ge=4096)] = 32 << 20
-    journal_changes: Annotated[int, _storage("… or with this many changes …", ge=1)] = 200_000
+    journal_bytes: Annotated[int, _storage("A journal file is turned into segments at this size …", ge=4096)] = 64 << 20
+    journal_changes: Annotated[int, _storage("… or with this many changes …", ge=1)] = 300_000
     journal_age_ms: Annotated[int, _storage("… or at this age.", ge=1)] = 3600 * 1000
     compaction_backlog_max: Annotated[
         int, _storage("Closed journal files that may wait for compaction before producers have to.", ge=1)

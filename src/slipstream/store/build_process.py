@@ -17,6 +17,9 @@ from slipstream.store.checkpoint import SegmentInfo
 
 log = logging.getLogger(__name__)
 
+NICE = 15
+"""The broker comes first: at 5 this still doubled the p99 of durable produces on two busy cores."""
+
 
 class ProcessBuilder:
     """Builds in a process of its own, started when it is first needed and gone when this one is."""
@@ -26,7 +29,9 @@ class ProcessBuilder:
 
     def build(self, directory: Path, journals: list[int], orders: list[SegmentOrder]) -> list[SegmentInfo]:
         if self._process is None:
-            command = [sys.executable, "-m", "slipstream.store.build_worker"]
+            # Modest from the first: the imports alone, at full strength, show in the broker's slowest answers.
+            program = f"import os; os.nice({NICE}); from slipstream.store.build_worker import main; main()"
+            command = [sys.executable, "-c", program]
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdin is not None
         assert self._process.stdout is not None

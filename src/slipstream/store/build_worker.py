@@ -1,6 +1,6 @@
 """The compaction process: builds segments until the broker that started it is gone.
 
-Not imported by anything: `python -m slipstream.store.build_worker` (see `build_process`).
+Not imported by anything in the broker: `build_process` starts it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,9 @@ from pathlib import Path
 from slipstream.store.build_process import BuildAnswer, BuildRequest, receive, send
 from slipstream.store.builder import build_segments
 
-NICE = 15
-"""The broker comes first: at 5 this still doubled the p99 of durable produces on two busy cores."""
-
 
 def main() -> None:
     """The life of the process: one request after the other, until the broker is gone, however it ends."""
-    os.nice(NICE)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # a Ctrl-C goes to all of a terminal's processes; the broker decides
     requests: queue.SimpleQueue[BuildRequest] = queue.SimpleQueue()
@@ -43,7 +39,3 @@ def _answer(request: BuildRequest) -> BuildAnswer:
     except Exception as error:  # noqa: BLE001 - whatever it is, the broker is told
         return BuildAnswer([], complaints, f"{type(error).__name__}: {error}")
     return BuildAnswer(segments, complaints)
-
-
-if __name__ == "__main__":
-    main()

@@ -28,9 +28,9 @@ log = logging.getLogger(__name__)
 class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     durability: Durability = Durability.ALWAYS
     sync_interval_ms: int = 100
-    journal_bytes: int = 32 << 20
+    journal_bytes: int = 64 << 20
     """A journal file is closed and turned into segments at this size …"""
-    journal_changes: int = 200_000
+    journal_changes: int = 300_000
     """… or with this many changes, because recovery time grows with their number …"""
     journal_age_ms: int = 3600 * 1000
     """… or at this age, so that retention reaches the messages of a quiet topic too."""
