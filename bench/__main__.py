@@ -114,9 +114,10 @@ def _row(what: str, results: list[LoadResult], baseline: list[LoadResult], targe
 def measure_flatness(scratch: Path, rounds: int, seconds: float) -> list[Row]:
     """What it costs to hold five million messages: nothing per message."""
     few, many = scratch / "few", scratch / "many"
+    memory = 0.0
     for data, count in ((few, FEW), (many, MANY)):
         console.print(f"[dim]storing {count:,} messages[/]")
-        _fill(data, count)
+        memory = _fill(data, count)
     rates: dict[Path, list[LoadResult]] = {few: [], many: []}
     for number in range(rounds):
         console.print(f"[dim]flat cost, round {number + 1} of {rounds}[/]")
@@ -126,7 +127,6 @@ def measure_flatness(scratch: Path, rounds: int, seconds: float) -> list[Row]:
     ratio = statistics.median(a.rate / b.rate for a, b in zip(rates[many], rates[few], strict=True))
     with slipstream(many) as server:
         server.seconds_to_health()
-        memory, helpers = server.memory_mb()
         server.end(signal.SIGKILL)
     with slipstream(many) as server:
         restart = server.seconds_to_health()
@@ -136,22 +136,24 @@ def measure_flatness(scratch: Path, rounds: int, seconds: float) -> list[Row]:
             f"memory holding {MANY:,} messages of 200 B",
             "",
             "",
-            f"{memory + helpers:.0f} MB",
+            f"{memory:.0f} MB",
             "",
             "≤ 400 MB",
-            memory + helpers <= 400,
+            memory <= 400,
         ),
         Row("restart of it after kill -9, to healthz", "", "", f"{restart:.2f} s", "", "≤ 3 s", restart <= 3),
     ]
 
 
-def _fill(data: Path, count: int) -> None:
+def _fill(data: Path, count: int) -> float:
+    """Returns the memory, in MB, of the broker that took them in, its compaction process included."""
     with slipstream(data, "--durability", "off") as server:
         server.post("/v1/topics", {"name": "t", "partitions": PARTITIONS})
         stored = 0
         while stored < count:
             seconds = 0.05 if count == FEW else 10.0
             stored += produce_load(server, "t", seconds).requests
+        return sum(server.memory_mb())
 
 
 def report(rows: list[Row], sync_ms: float, *, update_readme: bool) -> None:
