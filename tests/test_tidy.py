@@ -54,6 +54,7 @@ NOT_MIRRORED = {
     "docs/test_links.py": "about the documentation",
     "docs/test_routers.py": "about the documentation",
     "docs/test_sessions.py": "about the documentation",
+    "examples/test_worker.py": "about the examples",
     "router/test_routing.py": "all kinds of router, through a server",
     "broker/test_rulings.py": "one test per ruling, whichever module keeps it",
     "server/test_disk_failure.py": "a disk that fails, through a server",

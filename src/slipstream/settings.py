@@ -87,6 +87,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     compaction_process: Annotated[
         bool, _storage("Compact in a process of its own, so that it does not slow down the broker.")
     ] = True
+    verify_bytes: Annotated[
+        int, _storage("Bytes of segments whose checksums are verified at every start, newest first.", ge=0)
+    ] = 256 << 20
     page_cache_pages: Annotated[int, _storage("Pages of older messages kept in memory (up to 1 MiB each).", ge=1)] = 64
 
     lease_ms: Annotated[int, _delivery("Lease of a consumer that does not ask for one.", ge=1)] = 2_000
@@ -176,6 +179,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             compaction_backlog_max=self.compaction_backlog_max,
             journal_queue_bytes=self.journal_queue_bytes,
             compaction_process=self.compaction_process,
+            verify_bytes=self.verify_bytes,
             page_cache_pages=self.page_cache_pages,
         )
 
@@ -289,6 +293,6 @@ def _check(name: str, value: object, what: str) -> object:
     try:
         checked = msgspec.convert({name: value}, Settings, strict=False)
     except msgspec.ValidationError as error:
-        reason = str(error).split(" - at ")[0]
+        reason = str(error).split(" - at ")[0].split(", got ")[0]
         raise SettingError(f"{what}: {reason}, got {str(value)[:80]!r}") from error
     return getattr(checked, name)

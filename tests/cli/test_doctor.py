@@ -79,3 +79,13 @@ def test_json_for_machines(data: Path) -> None:
     assert found["copy"] is None
     repaired = json.loads(doctor(data, "--json", "--repair").output)
     assert Path(repaired["copy"]).is_dir()
+
+
+@pytest.mark.parametrize("files", [[], ["passwd"]])
+def test_what_is_no_data_directory_is_not_called_healthy(tmp_path: Path, files: list[str]) -> None:
+    for name in files:
+        (tmp_path / name).write_text("")
+    result = CliRunner().invoke(main, ["doctor", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "is not a data directory" in result.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == files

@@ -164,7 +164,7 @@ def test_the_flags_of_driftq_start_this_server(driftq: ServerProcess, tmp_path: 
     driftq.create("t")
     assert (tmp_path / "wal" / "LOCK").exists()
     assert not (tmp_path / "unused").exists()
-    assert json.loads(driftq.log[0])["msg"].startswith("listening on")
+    assert [json.loads(line)["msg"].split(" ")[0] for line in driftq.log[:2]] == ["data", "listening"]
 
 
 @pytest.mark.parametrize("address", [":0", "[::1]:0"])
@@ -175,7 +175,7 @@ def test_addr_takes_what_go_takes(tmp_path: Path, address: str) -> None:
     finally:
         server.kill()
     host = "0.0.0.0" if address == ":0" else "[::1]"
-    assert f"listening on http://{host}:{server.port}" in server.log[0]
+    assert f"listening on http://{host}:{server.port}" in server.log[1]
 
 
 def test_two_dashes_do_as_well(tmp_path: Path) -> None:

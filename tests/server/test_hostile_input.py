@@ -300,7 +300,7 @@ def test_thousands_of_offers_to_upgrade_at_once_are_ignored(hardened: ServerProc
 def test_http_1_0_is_answered_and_closed(hardened: ServerProcess, topic: str) -> None:
     received = hardened.raw(b"GET /v1/healthz HTTP/1.0\r\n\r\n", finish=False)
     assert statuses(received) == [200]
-    assert received.endswith(b'{"status":"ok"}')
+    assert received.endswith(b'{"status":"ok"}\n')
     body = json.dumps({"topic": topic, "value": "v"}).encode()
     head = f"POST /v1/produce HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     assert statuses(hardened.raw(head + body, finish=False)) == [200]

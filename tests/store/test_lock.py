@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.store import DirectoryInUse
+from slipstream.store import DirectoryInUse, ForeignDirectory
 from slipstream.store.lock import DirectoryLock
 from tests.store.node import Node
 
@@ -42,3 +42,16 @@ def test_a_start_that_fails_lets_go_of_the_directory(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(Exception, match="is damaged"):
             Node(tmp_path)
+
+
+def test_a_directory_of_other_files_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "passwd").write_text("root")
+    with pytest.raises(ForeignDirectory, match="is not a data directory"):
+        Node(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["passwd"]
+
+
+def test_a_new_file_system_is_as_good_as_an_empty_directory(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir()
+    with Node(tmp_path) as node:
+        node.create("t")

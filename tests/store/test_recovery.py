@@ -279,11 +279,18 @@ def test_a_missing_or_short_segment_refuses_the_start(compacted: Path, tmp_path:
     assert_refused(directory, path, None, "messages of partition 0, offsets 0 to 1")
 
 
+def test_a_flipped_segment_refuses_the_start_where_segments_are_verified(compacted: Path, tmp_path: Path) -> None:
+    directory = copy_of(compacted, tmp_path)
+    path = sorted((directory / "segments/1-orders/0").glob("*"))[-1]
+    flip(path, path.stat().st_size // 2)
+    assert_refused(directory, path, 0, "does not match its checksum")
+
+
 def test_a_flipped_segment_stalls_its_readers_with_the_reason_and_nobody_else(compacted: Path, tmp_path: Path) -> None:
     directory = copy_of(compacted, tmp_path)
     path = sorted((directory / "segments/1-orders/0").glob("*"))[-1]
     flip(path, path.stat().st_size // 2)
-    with Node(directory) as node:
+    with Node(directory, verify_bytes=0) as node:
         healthy = node.engine.broker.topic("orders").partitions[1].count
         deliveries = node.take("orders", healthy, group="fresh")
         assert {delivery.partition for delivery in deliveries} == {1}

@@ -89,7 +89,7 @@ class Dispatcher:
         """The log cannot be read on: nothing may be skipped, so this group waits here until a restart after repair."""
         progress.unreadable = str(error)
         log.error(
-            "group %s stands still in %s/%d: %s",
+            "group %s stands still in %s/%d: %s; stop the broker and run slipstream doctor on its directory",
             progress.group.name,
             progress.partition.topic.name,
             progress.partition.number,

@@ -12,6 +12,7 @@ import rich_click as click
 if TYPE_CHECKING:
     from slipstream.store.doctor import Diagnosis
 
+_DAMAGED = 2
 _IN_USE = 3
 
 _HELP = """Check a data directory and say exactly what is wrong.
@@ -20,7 +21,7 @@ Changes nothing unless told to [bold]--repair[/]; then it first copies the direc
 [bold]DIRECTORY.before-repair-TIME[/]. The broker must not be running.
 
 Exits with 0 if all is well (or was repaired), 1 for the torn tail a crash leaves (the broker cuts it off itself when it
-starts), 2 for damage, 3 if the directory is in use.
+starts), 2 for damage or if this is no data directory, 3 if the directory is in use.
 """
 
 
@@ -32,7 +33,12 @@ def doctor(directory: Path, repair: bool, as_json: bool) -> None:
     from slipstream.engine.salvage import SalvagedState  # noqa: PLC0415 - --help needs none of this
     from slipstream.store import DirectoryInUse  # noqa: PLC0415
     from slipstream.store.doctor import CannotRepair, Doctor  # noqa: PLC0415
+    from slipstream.store.lock import is_foreign  # noqa: PLC0415
 
+    if is_foreign(directory) or not any(directory.iterdir()):
+        message = f"{directory} is not a data directory: there is no journal and no checkpoint in it"
+        click.echo(_to_json({"error": message}) if as_json else message, err=not as_json)
+        sys.exit(_DAMAGED)
     copy: Path | None = None
     refused = ""
     try:
@@ -73,7 +79,7 @@ def _story(diagnosis: Diagnosis, copy: Path | None, refused: str) -> list[str]:
         dropped = "dropped" if copy is not None else "a repair would drop"
         lines += [f"{dropped}: {loss.what}" for loss in diagnosis.losses]
         if diagnosis.repairable and not diagnosis.losses:
-            lines.append(f"{dropped}: nothing that can be told from what is left")
+            lines.append(f"{dropped}: nothing that is still there; what a lost or cut off part held cannot be listed")
     if copy is not None:
         lines.append(f"the directory as it was: {copy}")
     elif diagnosis.exit_code == 1:

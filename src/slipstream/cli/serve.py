@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import shutil
 import sys
@@ -145,7 +146,7 @@ def _run(settings: Settings, *, reset: bool) -> None:
     from slipstream.router import RouterRefused  # noqa: PLC0415
     from slipstream.server import Limits, ServerConfig  # noqa: PLC0415
     from slipstream.server import serve as run_server  # noqa: PLC0415
-    from slipstream.store import Damaged, DirectoryInUse  # noqa: PLC0415
+    from slipstream.store import Damaged, DirectoryInUse, ForeignDirectory  # noqa: PLC0415
 
     configure_logging(settings.log_level, settings.log_format)
     log = logging.getLogger("slipstream")
@@ -191,6 +192,22 @@ def _run(settings: Settings, *, reset: bool) -> None:
     except Unavailable as error:
         log.error("stopped, and had refused messages before: %s", error)  # noqa: TRY400
         sys.exit(6)
-    except OSError as error:
-        log.error("cannot serve on %s:%d with %s: %s", settings.host, settings.port, settings.data, error)  # noqa: TRY400
+    except ForeignDirectory as error:
+        log.error("%s", error)  # noqa: TRY400
         sys.exit(5)
+    except OSError as error:
+        where = f"{settings.host}:{settings.port} with {settings.data}"
+        log.error("cannot serve on %s: %s%s", where, error, _hint(error))  # noqa: TRY400
+        sys.exit(5)
+
+
+def _hint(error: OSError) -> str:
+    """What to do about it."""
+    return {
+        errno.EADDRINUSE: "; another program has the port: stop it, or choose another with --port",
+        errno.EADDRNOTAVAIL: "; this machine has no such address: choose another with --host",
+        errno.EACCES: "; this user may not: choose another directory with --data, or a port above 1023",
+        errno.EEXIST: "; that is a file: choose a directory with --data",
+        errno.ENOTDIR: "; that is a file: choose a directory with --data",
+        errno.ENOSPC: "; make room on the disk and start again, nothing is lost",
+    }.get(error.errno or 0, "")

@@ -39,6 +39,9 @@ class BrokerCollector(Collector):
             "Removed by retention before the group finished them",
             labels=["topic", "group"],
         )
+        unreadable = GaugeMetricFamily(
+            "slipstream_unreadable", "1 where a group stands still because its log cannot be read on", labels=names
+        )
         consumers = GaugeMetricFamily("slipstream_consumers", "Open streams", labels=["topic", "group"])
         for group in self.engine.broker.state.groups_by_id.values():
             lost.add_metric([group.topic.name, group.name], group.lost)
@@ -48,7 +51,9 @@ class BrokerCollector(Collector):
                 in_flight.add_metric(labels, len(progress.leases))
                 lag.add_metric(labels, progress.lag)
                 watermark.add_metric(labels, progress.watermark)
-        yield from (in_flight, lag, watermark, lost, consumers)
+                if progress.unreadable:
+                    unreadable.add_metric(labels, 1)
+        yield from (in_flight, lag, watermark, lost, unreadable, consumers)
 
     def _topics(self) -> Iterable[Metric]:
         names = ["topic", "partition"]

@@ -51,6 +51,7 @@ DATE = DateHeader()
 def render(status: int, body: bytes = b"", headers: bytes = JSON) -> bytes:
     if status == HTTPStatus.NO_CONTENT:
         return b"".join((_STATUS_LINES[status], DATE.line, b"\r\n"))
+    body += b"\n"  # as DriftQ ends its answers, and kinder to a terminal
     return b"".join((_STATUS_LINES[status], DATE.line, headers, b"Content-Length: %d\r\n\r\n" % len(body), body))
 
 

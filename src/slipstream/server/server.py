@@ -65,12 +65,16 @@ class ServerConfig:
 class Server(uvicorn.Server):
     """uvicorn's server, ended by SIGTERM or SIGINT with exit code 0 once everything is answered."""
 
+    def _stop(self, number: int) -> None:
+        log.info("stopping: answering what is under way on %d connections", len(self.server_state.connections))
+        self.handle_exit(number, None)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
         signals = (signal.SIGTERM, signal.SIGINT)
         for number in signals:
-            loop.add_signal_handler(number, self.handle_exit, number, None)
+            loop.add_signal_handler(number, self._stop, number)
         try:
             yield
         finally:
@@ -123,6 +127,7 @@ async def _serve(config: ServerConfig, engine: Engine, router: RouterHook | None
         )
     )
     sweeper = loop.create_task(_sweep(server, front, v1))
+    log.info("data in %s: %s", config.data.absolute(), _describe(engine))
     try:
         await server.serve(sockets=[_listen(config.host, config.port)])
     finally:
@@ -130,6 +135,7 @@ async def _serve(config: ServerConfig, engine: Engine, router: RouterHook | None
         await engine.close()
         if router is not None:
             await router.close()
+        log.info("stopped: the directory is free")
 
 
 async def _sweep(server: uvicorn.Server, front: Front, v1: V1) -> None:
@@ -158,6 +164,15 @@ def _listen(host: str, port: int) -> socket.socket:
     address, port = listener.getsockname()[:2]
     log.info("listening on http://%s:%d", f"[{address}]" if family == socket.AF_INET6 else address, port)
     return listener
+
+
+def _describe(engine: Engine) -> str:
+    """What was found, so that a start in the wrong directory is seen at once."""
+    if engine.store.is_new:
+        return "new"
+    topics = engine.broker.state.topics.values()
+    messages = sum(partition.committed - partition.first_index for topic in topics for partition in topic.partitions)
+    return f"{len(topics)} topics, {messages} messages"
 
 
 def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:

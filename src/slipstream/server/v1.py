@@ -88,7 +88,9 @@ class V1:
         except BrokerError as error:
             exchange.answer(render_broker_error(error))
         except UNREADABLE as error:
-            exchange.answer(render_error(400, "INVALID_ARGUMENT", f"invalid JSON body: {error}"))
+            exchange.answer(
+                render_error(400, "INVALID_ARGUMENT", f"invalid JSON body: {str(error).replace(' | null', '')}")
+            )
         except Exception:  # noqa: BLE001 - logged with its traceback there
             self._failed(exchange)
 

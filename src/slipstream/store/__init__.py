@@ -9,7 +9,7 @@ per range of a partition, and writes a checkpoint, so that memory and recovery t
     DIR/segments/3-orders/0/0000000000000000-512.arrow   topic id and name, partition, first record and count
 """
 
-from slipstream.store.damage import Damaged, DirectoryInUse, TornTail
+from slipstream.store.damage import Damaged, DirectoryInUse, ForeignDirectory, TornTail
 from slipstream.store.disk import Disk
 from slipstream.store.journal import Durability
 from slipstream.store.log import StoredLog
@@ -20,6 +20,7 @@ __all__ = [
     "DirectoryInUse",
     "Disk",
     "Durability",
+    "ForeignDirectory",
     "Owner",
     "Schedule",
     "Store",

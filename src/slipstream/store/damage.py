@@ -21,6 +21,13 @@ class DirectoryInUse(Exception):
     """Another process has the directory open."""
 
 
+class ForeignDirectory(Exception):
+    """The directory holds files, and none of them are ours."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(f"{directory} is not a data directory: it holds other files; choose another, or an empty one")
+
+
 class TornTail(msgspec.Struct, frozen=True):
     """The last commit was cut short by a crash. Nobody was told that it is safe, so it is cut off and reported."""
 

@@ -56,6 +56,11 @@ class Finding(msgspec.Struct, frozen=True):
     reason: str
 
 
+def _as_note(finding: Finding) -> Finding:
+    reason = f"{finding.reason}; only the older checkpoint needs it, nothing is lost"
+    return replace(finding, severity=Severity.NOTE, reason=reason)
+
+
 class Loss(msgspec.Struct, frozen=True, kw_only=True):
     """Something that no repair brings back."""
 
@@ -180,7 +185,7 @@ class Doctor:
                 elif (finding.path, finding.position) not in known:
                     # If the newest checkpoint is bad, this one is needed, and so are its journal files.
                     needed = not attempts
-                    findings.append(finding if needed else replace(finding, severity=Severity.NOTE))
+                    findings.append(finding if needed else _as_note(finding))
             attempts.append(attempt)
         if not attempts and not findings:
             findings.append(_nothing_to_start_from(directory, journals))

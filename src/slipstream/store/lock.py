@@ -9,6 +9,13 @@ from pathlib import Path
 from slipstream.store.damage import DirectoryInUse
 
 
+def is_foreign(directory: Path) -> bool:
+    """It holds files, but none that the store ever made; a new file system comes with a `lost+found`."""
+    names = {path.name for path in directory.iterdir()} - {"lost+found"}
+    ours = ("LOCK", "journal-", "checkpoint-")
+    return bool(names) and not any(name.startswith(ours) for name in names)
+
+
 class DirectoryLock:
     """Held until `release` or the end of the process, however it ends."""
 

@@ -134,12 +134,16 @@ class PageCache:
         for page in range(len(info.pages)):
             self._pages.pop((info.path, page), None)
 
+    def check(self, info: SegmentInfo) -> None:
+        """Raises Damaged unless the file is what was written; once is enough."""
+        if info.path not in self._checked:
+            check_segment(self.directory, info)
+            self._checked.add(info.path)
+
     def _load(self, info: SegmentInfo, page: int) -> list[Record]:
         """Arrow files carry no checksum of their own, so each is checked whole before its first page is believed."""
         try:
-            if info.path not in self._checked:
-                check_segment(self.directory, info)
-                self._checked.add(info.path)
+            self.check(info)
             return read_page(self.directory, info, page)
         except (Damaged, OSError) as error:
             raise LogUnreadable(str(error)) from error

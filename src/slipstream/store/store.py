@@ -13,11 +13,11 @@ from slipstream.store.build_process import ProcessBuilder
 from slipstream.store.builder import LocalBuilder
 from slipstream.store.checkpoint import SegmentInfo, checkpoint_path, read_checkpoint
 from slipstream.store.compactor import Compaction, Compactor, PartitionKey
-from slipstream.store.damage import Damaged, TornTail
+from slipstream.store.damage import Damaged, ForeignDirectory, TornTail
 from slipstream.store.disk import Disk, system_disk
 from slipstream.store.frame import FILE_HEADER_SIZE
 from slipstream.store.journal import Durability, Journal, count_changes
-from slipstream.store.lock import DirectoryLock
+from slipstream.store.lock import DirectoryLock, is_foreign
 from slipstream.store.log import Chunk, StoredLog
 from slipstream.store.recovery import Recovery
 from slipstream.store.segment import PageCache, describe
@@ -41,6 +41,8 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     compaction_process: bool = False
     """Compact in a process of its own, so that it does not compete with the broker for the interpreter."""
     page_cache_pages: int = 64
+    verify_bytes: int = 256 << 20
+    """Of the segments, at every start; the rest is checked when it is first read."""
 
 
 class Schedule(Protocol):
@@ -65,6 +67,9 @@ class Store:
         self.config = config
         self.disk = disk or system_disk()
         self.disk.make_directory(directory.absolute())
+        if is_foreign(directory):
+            raise ForeignDirectory(directory)
+        self.is_new = not (directory / "LOCK").exists()
         self._lock = DirectoryLock(directory)
         try:
             self.recovery = Recovery(directory)
@@ -133,10 +138,15 @@ class Store:
         return torn
 
     def _check_segments(self) -> None:
-        """Every segment the logs need is there; whether its bytes are right is checked when it is first read."""
+        """Every segment the logs need is there, with the right length.
+
+        Its bytes are checked too, as far as `verify_bytes` goes, newest first: all of them on most brokers, while one
+        with a terabyte still starts in seconds. The others are checked when they are first read.
+        """
+        budget = self.config.verify_bytes
         for key, segments in self._catalogue.items():
             stored = self._logs.get(key)
-            for segment in segments:
+            for segment in reversed(segments):
                 if stored is not None and segment.end_index <= stored.first_index:
                     continue
                 path = self.directory / segment.path
@@ -147,6 +157,9 @@ class Store:
                     raise Damaged(
                         path, size, f"the segment should have {segment.file_bytes} bytes; it holds {describe(segment)}"
                     )
+                budget -= size
+                if budget >= 0:
+                    self._cache.check(segment)
 
     def _cut(self, tail: TornTail) -> None:
         """Keeps what is cut off beside the journal: it may tell someone what happened."""
