@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test check bench setup lock clean
+.PHONY: run test check bench bench-quick setup lock clean
 
 run: setup ## serve on http://127.0.0.1:8080 from ./slipstream-data
 	$(BIN)/slipstream serve $(ARGS)
@@ -19,6 +19,9 @@ check: setup ## lint and types
 
 bench: setup ## measure here and now; ARGS=--update-readme puts the table into the README
 	$(BIN)/python -m bench $(ARGS)
+
+bench-quick: setup ## without the five million messages
+	$(BIN)/python -m bench --quick $(ARGS)
 
 setup: $(STAMP)
 
