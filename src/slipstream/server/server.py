@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 SWITCH_INTERVAL_S = 0.0005
 """How long the loop's thread may keep the interpreter while the journal's waits for it. Python's 5 ms is longer than a
-sync takes, and made the slowest percent of produces three times as slow."""
+sync takes: with it the p99 of durable produces was 3.6 ms instead of 2.5 ms."""
 
 
 class ServerConfig:

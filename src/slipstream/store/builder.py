@@ -1,8 +1,8 @@
 """Building segments: the messages of closed journal files, sorted into one file per partition.
 
 It reads the journal files, not the broker's memory, so it can run in a process of its own. In the broker's process it
-would compete with the event loop for the interpreter at every single callback: a second of compaction made the slowest
-percent of produces five times as slow.
+would compete with the event loop for the interpreter at every single callback: while it ran, the
+p99 of durable produces was 5 ms and more instead of 2.5 ms.
 """
 
 from __future__ import annotations
