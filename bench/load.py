@@ -1,25 +1,33 @@
 """A load generator: N connections, each sending its next request when the last is answered.
 
-Runs in a process of its own and prints one JSON line. `python -m bench.load '{"port": 8080, "path": "/v1/produce", …}'`
+Runs in a process of its own and prints one JSON line. `python -m bench.load '{"port": 8080, "topic": "t"}'`
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import gc
+import secrets
 import sys
 import time
 from array import array
+from collections.abc import Iterator
+from itertools import cycle
 from typing import cast
 
 import msgspec
 import uvloop
 
+DIFFERENT = 4_096
+"""Values in turn, all random: the same one again and again would be compressed to nothing on disk."""
+
 
 class Load(msgspec.Struct, kw_only=True):
     port: int
+    topic: str
     path: str = "/v1/produce"
-    body: str = ""
+    value_bytes: int = 200
     connections: int = 64
     seconds: float = 5.0
     warmup_seconds: float = 0.5
@@ -38,8 +46,8 @@ class LoadResult(msgspec.Struct):
 class Client(asyncio.Protocol):
     """One connection. Answers are told apart by their status line; they never come in pieces this small."""
 
-    def __init__(self, request: bytes, latencies: array[float], errors: list[bytes], until: float) -> None:
-        self.request = request
+    def __init__(self, requests: Iterator[bytes], latencies: array[float], errors: list[bytes], until: float) -> None:
+        self.requests = requests
         self.latencies = latencies
         self.errors = errors
         self.until = until
@@ -48,7 +56,7 @@ class Client(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
         self.sent = time.perf_counter()
-        self.transport.write(self.request)
+        self.transport.write(next(self.requests))
 
     def data_received(self, data: bytes) -> None:
         now = time.perf_counter()
@@ -57,7 +65,7 @@ class Client(asyncio.Protocol):
             self.errors.append(data)
         if now < self.until:
             self.sent = now
-            self.transport.write(self.request)
+            self.transport.write(next(self.requests))
         else:
             self.transport.close()
 
@@ -67,22 +75,27 @@ class Client(asyncio.Protocol):
 
 
 async def run(load: Load) -> LoadResult:
-    body = load.body.encode()
-    request = (
-        b"POST %b HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
-        % (load.path.encode(), load.port, len(body), body)
-    )
-    await _burst(load, request, load.warmup_seconds)
-    latencies, errors, seconds = await _burst(load, request, load.seconds)
+    requests = [_request(load) for _ in range(DIFFERENT)]
+    await _burst(load, cycle(requests), load.warmup_seconds)
+    latencies, errors, seconds = await _burst(load, cycle(requests), load.seconds)
     return summarise(latencies, len(errors), seconds)
 
 
-async def _burst(load: Load, request: bytes, seconds: float) -> tuple[array[float], list[bytes], float]:
+def _request(load: Load) -> bytes:
+    value = base64.b64encode(secrets.token_bytes(load.value_bytes)).decode()[: load.value_bytes]
+    body = msgspec.json.encode({"topic": load.topic, "key": "user:1", "value": value})
+    return (
+        b"POST %b HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
+        % (load.path.encode(), load.port, len(body), body)
+    )
+
+
+async def _burst(load: Load, requests: Iterator[bytes], seconds: float) -> tuple[array[float], list[bytes], float]:
     loop = asyncio.get_running_loop()
     latencies: array[float] = array("d")
     errors: list[bytes] = []
     started = time.perf_counter()
-    clients = [Client(request, latencies, errors, started + seconds) for _ in range(load.connections)]
+    clients = [Client(requests, latencies, errors, started + seconds) for _ in range(load.connections)]
     for client in clients:
         await loop.create_connection(lambda client=client: client, "127.0.0.1", load.port)  # type: ignore[misc]
     await asyncio.gather(*(client.done for client in clients))

@@ -77,8 +77,7 @@ def slipstream(data: Path, *arguments: str) -> Iterator[Server]:
 
 
 def produce_load(server: Server, topic: str, seconds: float, connections: int = 64) -> LoadResult:
-    body = msgspec.json.encode({"topic": topic, "key": "user:1", "value": "x" * VALUE_BYTES}).decode()
-    load = Load(port=server.port, body=body, seconds=seconds, connections=connections)
+    load = Load(port=server.port, topic=topic, value_bytes=VALUE_BYTES, seconds=seconds, connections=connections)
     return _generate("bench.load", load)
 
 
