@@ -152,6 +152,20 @@ def test_a_body_that_is_not_what_is_wanted_is_400(shared: ServerProcess, path: s
 
 
 @pytest.mark.parametrize("path", BODIES)
+def test_one_unknown_field_in_a_good_body_is_400_and_named(shared: ServerProcess, path: str) -> None:
+    """Ruling 14. The body is good but for that field, so nothing else can be what is refused."""
+    content = json.dumps({**BODIES[path], "surprise": 1}).encode()
+    assert "surprise" in assert_error(send(shared, path, content), 400, "INVALID_ARGUMENT")
+
+
+@pytest.mark.parametrize("envelope", [{"surprise": 1}, {"retry_policy": {"max_attempts": 2, "surprise": 1}}])
+def test_an_unknown_field_is_400_inside_the_envelope_too(shared: ServerProcess, envelope: dict[str, object]) -> None:
+    """Ruling 14."""
+    content = json.dumps({**BODIES["/v1/produce"], "envelope": envelope}).encode()
+    assert "surprise" in assert_error(send(shared, "/v1/produce", content), 400, "INVALID_ARGUMENT")
+
+
+@pytest.mark.parametrize("path", BODIES)
 def test_anything_after_the_json_is_400(shared: ServerProcess, path: str) -> None:
     message = assert_error(send(shared, path, json.dumps(BODIES[path]).encode() + b" x"), 400, "INVALID_ARGUMENT")
     assert "JSON" in message
