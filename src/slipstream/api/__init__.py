@@ -1,0 +1,103 @@
+"""What is said over `/v2`: the structs that requests are decoded into and answers are encoded from.
+
+The server, the client and the OpenAPI document use the same types, so none of them can drift from the others. Nothing
+here does anything: no socket, and of the broker only the types of the envelope. In JSON, payloads are text, or base64
+with `encoding` beside it; in MessagePack they are bytes.
+"""
+
+from slipstream.api.consume import (
+    AckRequest,
+    AckResponse,
+    ExtendRequest,
+    ExtendResponse,
+    Failure,
+    FetchedMessage,
+    FetchRequest,
+    FetchResponse,
+    NackItem,
+    NackRequest,
+    NackResponse,
+    Place,
+)
+from slipstream.api.dead_letters import (
+    DeadLetterItem,
+    DeadLetterList,
+    DeadLetterQuery,
+    RedriveList,
+    RedriveRequest,
+    RedriveState,
+    RedriveStatus,
+)
+from slipstream.api.errors import ErrorResponse
+from slipstream.api.events import GroupStats, Stats, TopicStats
+from slipstream.api.groups import GroupInfo, GroupList, GroupPartition, InFlight, SeekRequest
+from slipstream.api.media import ARROW, JSON, MSGPACK, NDJSON
+from slipstream.api.once import OnceBeginRequest, OnceBeginResponse, OnceSettleRequest
+from slipstream.api.produce import EnvelopeFields, Placed, ProduceMessage, ProduceRequest, ProduceResponse
+from slipstream.api.read import LogMessage, ReadQuery, ReadResponse
+from slipstream.api.topics import (
+    CreateTopicRequest,
+    PartitionInfo,
+    RetryPolicyFields,
+    TopicChange,
+    TopicConfigFields,
+    TopicCreated,
+    TopicInfo,
+    TopicList,
+    TopicSummary,
+)
+
+__all__ = [
+    "ARROW",
+    "JSON",
+    "MSGPACK",
+    "NDJSON",
+    "AckRequest",
+    "AckResponse",
+    "CreateTopicRequest",
+    "DeadLetterItem",
+    "DeadLetterList",
+    "DeadLetterQuery",
+    "EnvelopeFields",
+    "ErrorResponse",
+    "ExtendRequest",
+    "ExtendResponse",
+    "Failure",
+    "FetchRequest",
+    "FetchResponse",
+    "FetchedMessage",
+    "GroupInfo",
+    "GroupList",
+    "GroupPartition",
+    "GroupStats",
+    "InFlight",
+    "LogMessage",
+    "NackItem",
+    "NackRequest",
+    "NackResponse",
+    "OnceBeginRequest",
+    "OnceBeginResponse",
+    "OnceSettleRequest",
+    "PartitionInfo",
+    "Place",
+    "Placed",
+    "ProduceMessage",
+    "ProduceRequest",
+    "ProduceResponse",
+    "ReadQuery",
+    "ReadResponse",
+    "RedriveList",
+    "RedriveRequest",
+    "RedriveState",
+    "RedriveStatus",
+    "RetryPolicyFields",
+    "SeekRequest",
+    "Stats",
+    "TopicChange",
+    "TopicConfigFields",
+    "TopicCreated",
+    "TopicInfo",
+    "TopicList",
+    "TopicStats",
+    "TopicSummary",
+]

@@ -1,0 +1,19 @@
+"""What an error looks like."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class ErrorResponse(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Any answer with a status of 400 and above."""
+
+    error: str
+    """A code for programs, such as INVALID_ARGUMENT."""
+    message: str
+    """What happened and what to do, for people."""
+    reason: str = ""
+    retry_after_ms: int = 0
+    """With 429: try again after this time; nothing was stored."""
+    earliest_offset: int | None = None
+    """With OFFSET_OUT_OF_RANGE: where the log begins now."""

@@ -1,0 +1,42 @@
+"""`GET /v2/events`: what is going on, once a second, as server-sent events named `stats`."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class GroupStats(msgspec.Struct, frozen=True):
+    group: str
+    lag: int
+    in_flight: int
+    delayed: int
+    consumers: int
+    paused: bool
+    finished_per_s: float
+    oldest_unfinished_age_ms: int
+
+
+class TopicStats(msgspec.Struct, frozen=True):
+    topic: str
+    messages: int
+    bytes: int
+    produced_per_s: float
+    dead_letters: int
+    """Messages now in dlq.<topic> that were not redriven."""
+    groups: list[GroupStats]
+
+
+class Stats(msgspec.Struct, frozen=True, kw_only=True):
+    time_ms: int
+    interval_ms: int
+    produced_per_s: float
+    delivered_per_s: float
+    acked_per_s: float
+    nacked_per_s: float
+    dead_lettered_per_s: float
+    lag: int
+    """Of all groups together."""
+    in_flight: int
+    dead_letters: int
+    oldest_unfinished_age_ms: int
+    topics: list[TopicStats]
