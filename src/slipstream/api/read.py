@@ -9,7 +9,6 @@ import msgspec
 from slipstream.api.produce import Encoding, PayloadT, Time
 from slipstream.broker.envelope import Envelope, Routing
 
-
 Natural = Annotated[int, msgspec.Meta(ge=0)]
 
 
