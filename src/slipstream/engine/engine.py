@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -17,7 +17,9 @@ from slipstream.broker import (
     Consumer,
     Delivery,
     Envelope,
+    NewMessage,
     Overloaded,
+    Partition,
     Placement,
     Publications,
     RoutingDecision,
@@ -32,6 +34,7 @@ from slipstream.store import Damaged, Durability, Store, TornTail
 
 log = logging.getLogger(__name__)
 
+ResultT = TypeVar("ResultT")
 
 LAZY_S = 0.02
 LAZY_CHANGES = 16_384
@@ -54,6 +57,28 @@ class Sink(Protocol):
     """Where a consumer's messages go."""
 
     def deliver(self, deliveries: list[Delivery]) -> None: ...
+
+    def ended(self) -> None:
+        """Its group or topic is no more: nothing will come."""
+        ...
+
+
+class Answer:
+    """A waiter to be awaited."""
+
+    def __init__(self) -> None:
+        self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def settled(self, error: BrokerError | None) -> None:
+        if self._future.done():
+            return  # whoever waited has gone
+        if error is None:
+            self._future.set_result(None)
+        else:
+            self._future.set_exception(error)
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._future.__await__()
 
 
 class _Batch:
@@ -89,6 +114,7 @@ class Engine:
         self._unsubmitted: list[bytes] = []
         self._submit_timer: asyncio.TimerHandle | None = None
         self._flush_scheduled = False
+        self._watchers: dict[Partition, list[Callable[[], None]]] = {}
         self._closed = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_ms = 0
@@ -183,6 +209,37 @@ class Engine:
         self.broker.nack(self.now_ms(), topic, group, partition, offset, owner, reason)
         self._wait(waiter)
 
+    def produce_batch(
+        self, waiter: Waiter, topic: str, messages: Sequence[NewMessage], idempotency_key: str = ""
+    ) -> list[Placement]:
+        if not self._flush_scheduled:
+            self._schedule_flush()
+        if self._refusal is not None:
+            raise self._refusal
+        placements = self.broker.produce_batch(self._now_ms, topic, messages, idempotency_key)
+        self._waiters.append(waiter)
+        return placements
+
+    def run(self, waiter: Waiter, command: Callable[[Broker, int], ResultT]) -> ResultT:
+        """Any other command: it gets the broker and the time, and what it returns holds once `waiter` is settled."""
+        self._check_writable()
+        result = command(self.broker, self.now_ms())
+        self._wait(waiter)
+        return result
+
+    async def perform(self, command: Callable[[Broker, int], ResultT]) -> ResultT:
+        """Likewise, for who can wait."""
+        answer = Answer()
+        result = self.run(answer, command)
+        await answer
+        return result
+
+    async def delete_topic(self, name: str) -> None:
+        answer = Answer()
+        topic = self.run(answer, lambda broker, _: broker.delete_topic(name))
+        self._after.append(lambda: self.store.delete_topic(topic.id))
+        await answer
+
     def create_topic(
         self, waiter: Waiter, name: str, partitions: int = 1, overrides: TopicOverrides | None = None
     ) -> Topic:
@@ -191,11 +248,32 @@ class Engine:
         self._wait(waiter)
         return topic
 
-    def attach(self, topic: str, group: str, owner: str, lease_ms: int, sink: Sink) -> Consumer:
+    def attach(
+        self,
+        topic: str,
+        group: str,
+        owner: str,
+        lease_ms: int,
+        sink: Sink,
+        credit: int | None = None,
+        window_bytes: int = 0,
+    ) -> Consumer:
+        """A stream, or with `credit` somebody who takes so many messages and no more than `window_bytes`."""
         self._check_writable()
-        consumer = self.broker.attach(self.now_ms(), topic, group, owner, lease_ms, None, sink)
+        consumer = self.broker.attach(self.now_ms(), topic, group, owner, lease_ms, credit, sink, window_bytes)
         self._schedule_flush()
         return consumer
+
+    def watch(self, partition: Partition, callback: Callable[[], None]) -> None:
+        """Calls back, once, when the partition has something new to read."""
+        self._watchers.setdefault(partition, []).append(callback)
+
+    def unwatch(self, partition: Partition, callback: Callable[[], None]) -> None:
+        callbacks = self._watchers.get(partition, [])
+        if callback in callbacks:
+            callbacks.remove(callback)
+        if not callbacks:
+            self._watchers.pop(partition, None)
 
     def detach(self, consumer: Consumer) -> None:
         self.broker.detach(self.now_ms(), consumer)
@@ -249,6 +327,8 @@ class Engine:
         while True:
             while effects.deliveries:
                 self._send()
+            if effects.ended:
+                self._end()
             if not effects.changes and not self._waiters and not self._after:
                 break
             if self._in_journal and not everything:
@@ -311,9 +391,16 @@ class Engine:
     def _settle(self, batch: _Batch) -> None:
         if batch.publications:
             self.broker.committed(batch.publications, self.now_ms())
+            if self._watchers:
+                self._tell_watchers(batch.publications)
         self._answer(batch.waiters, None)
         for action in batch.after:
             action()
+
+    def _tell_watchers(self, publications: Publications) -> None:
+        for partition in publications.ends:
+            for callback in self._watchers.pop(partition, ()):
+                callback()
 
     def _refuse(self, batch: _Batch, failure: Unavailable) -> None:
         self._answer(batch.waiters, failure)
@@ -340,6 +427,15 @@ class Engine:
                 log.exception("owner %s could not be served and gets nothing more", consumer.owner)
                 consumer.open = False
             self.broker.sent(self.now_ms(), consumer)
+
+    def _end(self) -> None:
+        ended, self.broker.effects.ended = self.broker.effects.ended, []
+        for consumer in ended:
+            sink: Sink = consumer.sink  # type: ignore[assignment]
+            try:
+                sink.ended()
+            except Exception:
+                log.exception("owner %s could not be told that its group is gone", consumer.owner)
 
     # Time
 
