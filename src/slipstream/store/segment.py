@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,6 +103,67 @@ def read_segment(directory: Path, info: SegmentInfo) -> list[Record]:
     return [record for page in range(len(info.pages)) for record in read_page(directory, info, page)]
 
 
+def payload_before(directory: Path, info: SegmentInfo, row: int) -> int:
+    """Key and value bytes of the rows before `row`, from the lengths alone: no value becomes a Python object."""
+    page = page_of(info, row)
+    if 2 * row <= info.count:
+        batches = _columns(directory, info, [_KEY, _VALUE], 0, page + 1)
+        return sum(payload_bytes(batch, row - start) for start, batch in batches)
+    # The way from the end is shorter.
+    after = 0
+    for start, batch in _columns(directory, info, [_KEY, _VALUE], page, len(info.pages)):
+        after += payload_bytes(batch) - payload_bytes(batch, max(0, row - start))
+    return info.payload_bytes - after
+
+
+def first_row_at(directory: Path, info: SegmentInfo, timestamp_ms: int, from_row: int) -> int | None:
+    """The first row at or after `from_row` that was stored at this time or later.
+
+    Page by page, though only this one column: a segment may hold both sides of a clock that was set back, so that no
+    search may leave any of it out.
+    """
+    for start, batch in _columns(directory, info, [_TIMESTAMP], page_of(info, from_row), len(info.pages)):
+        column = batch.column(0)
+        times = memoryview(column.buffers()[1]).cast("q")[column.offset : column.offset + len(column)]
+        if max(times) < timestamp_ms:
+            continue
+        for row, time_ms in enumerate(times, start):
+            if row >= from_row and time_ms >= timestamp_ms:
+                return row
+    return None
+
+
+def page_of(info: SegmentInfo, row: int) -> int:
+    return bisect_right(info.pages, row) - 1
+
+
+def payload_bytes(batch: pa.RecordBatch, rows: int | None = None) -> int:
+    """Key and value bytes of the first `rows` rows: what lies between two of the column's offsets."""
+    end = batch.num_rows if rows is None else min(rows, batch.num_rows)
+    return sum(ends[end] - ends[0] for ends in map(value_ends, (batch.column("key"), batch.column("value"))))
+
+
+def value_ends(column: pa.BinaryArray) -> memoryview:
+    """Arrow's own table: value i lies from entry i to entry i + 1."""
+    return memoryview(column.buffers()[1]).cast("i")[column.offset : column.offset + len(column) + 1]
+
+
+_TIMESTAMP, _KEY, _VALUE = 1, 2, 3
+
+
+def _columns(
+    directory: Path, info: SegmentInfo, fields: list[int], first_page: int, end_page: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Only these columns of those pages, each with the row it starts at."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
+    with pa.memory_map(str(directory / info.path)) as source:
+        reader = pa.ipc.open_file(source, options=options)
+        for page in range(first_page, end_page):
+            yield info.pages[page], reader.get_batch(page)
+
+
 class PageCache:
     """Recently read pages, and which files have been checked since the start."""
 
@@ -113,7 +175,7 @@ class PageCache:
 
     def read(self, info: SegmentInfo, index: int) -> Record:
         row = index - info.first_index
-        page = bisect_right(info.pages, row) - 1
+        page = page_of(info, row)
         return self.page(info, page)[row - info.pages[page]]
 
     def page(self, info: SegmentInfo, page: int) -> list[Record]:
@@ -128,6 +190,18 @@ class PageCache:
             self._pages.popitem(last=False)
         return records
 
+    def bytes_before(self, info: SegmentInfo, index: int) -> int:
+        """Key and value bytes ever written to the partition before this record of the segment."""
+        with self._reading(info):
+            before = payload_before(self.directory, info, index - info.first_index)
+        return info.end_bytes - info.payload_bytes + before
+
+    def index_at(self, info: SegmentInfo, timestamp_ms: int, from_index: int) -> int | None:
+        """The segment's first record at or after `from_index` that was stored at this time or later."""
+        with self._reading(info):
+            row = first_row_at(self.directory, info, timestamp_ms, max(0, from_index - info.first_index))
+        return info.first_index + row if row is not None else None
+
     def forget(self, info: SegmentInfo) -> None:
         """The segment was merged or given up: nothing of it is read again."""
         self._checked.discard(info.path)
@@ -141,10 +215,15 @@ class PageCache:
             self._checked.add(info.path)
 
     def _load(self, info: SegmentInfo, page: int) -> list[Record]:
+        with self._reading(info):
+            return read_page(self.directory, info, page)
+
+    @contextmanager
+    def _reading(self, info: SegmentInfo) -> Iterator[None]:
         """Arrow files carry no checksum of their own, so each is checked whole before its first page is believed."""
         try:
             self.check(info)
-            return read_page(self.directory, info, page)
+            yield
         except (Damaged, OSError) as error:
             raise LogUnreadable(str(error)) from error
 
