@@ -5,10 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from operator import attrgetter
+from pathlib import Path
 
 from slipstream.record import LogUnreadable, Record
 from slipstream.store.checkpoint import SegmentInfo
 from slipstream.store.segment import PageCache
+from slipstream.store.slice import LogSlice, SegmentRows
 
 _offset = attrgetter("offset")
 
@@ -28,7 +30,7 @@ class Chunk:
 
 
 class StoredLog:
-    """What the broker reads and appends to. Only the broker's thread touches it."""
+    """What the broker reads and appends to. Only the broker's thread touches it, but for what a slice asks of it."""
 
     __slots__ = ("cache", "first_index", "partition", "sealed", "segments", "start_bytes", "tail", "topic", "topic_id")
 
@@ -103,6 +105,38 @@ class StoredLog:
             before += sum(len(record.key) + len(record.value) for record in records)
         return before
 
+    def slice(self, first_index: int, end_index: int, limit_bytes: int) -> LogSlice:
+        """The records from `first_index` (still there) up to `end_index` or `limit_bytes`, for another thread to read.
+
+        What it refers to stays as it is: a list of segments is replaced, never changed, and records are copied out of
+        theirs, which grows and is emptied when it has become a segment.
+        """
+        stored: list[SegmentRows] = []
+        recent: list[Record] = []
+        known_bytes = 0  # at least this much is in it already
+        enough = False
+        for segment in self.segments:
+            first_row, end_row = _overlap(first_index, end_index, segment.first_index, segment.end_index)
+            if first_row < end_row and not enough:
+                stored.append(SegmentRows(segment, first_row, end_row))
+                known_bytes += segment.payload_bytes if end_row - first_row == segment.count else 0
+                enough = known_bytes >= limit_bytes
+        for chunk in (*self.sealed, self.tail):
+            first_row, end_row = _overlap(first_index, end_index, chunk.first_index, chunk.end_index)
+            if first_row < end_row and not enough:
+                recent += chunk.records[first_row:end_row]
+        return LogSlice(first_index, limit_bytes, stored, recent, self)
+
+    @property
+    def directory(self) -> Path:
+        return self.cache.directory
+
+    def check(self, info: SegmentInfo) -> None:
+        self.cache.check(info)
+
+    def holds(self, info: SegmentInfo) -> bool:
+        return any(segment.path == info.path for segment in self.segments)
+
     def start_at(self, index: int, payload_bytes: int) -> None:
         """The tail begins here: everything before it is in segments or gone."""
         assert not self.tail.records, "only an empty tail can be moved"
@@ -166,6 +200,11 @@ class StoredLog:
             else:
                 high = middle - 1
         return low
+
+
+def _overlap(first_index: int, end_index: int, part_first: int, part_end: int) -> tuple[int, int]:
+    """What of a part lies in the range, counted from where the part begins; empty if none does."""
+    return max(first_index, part_first) - part_first, min(end_index, part_end) - part_first
 
 
 def _find(records: Sequence[Record], offset: int, first_index: int) -> int | None:

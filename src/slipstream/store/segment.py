@@ -42,10 +42,10 @@ def write_segment(
     import pyarrow as pa  # noqa: PLC0415 - a quarter of a second that a start without segments need not pay
 
     sink = pa.BufferOutputStream()
-    pages = _page_starts(records)
+    pages = page_starts(records)
     with pa.ipc.new_file(sink, _schema(), options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         for start, end in zip(pages, [*pages[1:], len(records)], strict=True):
-            writer.write_batch(_batch(records[start:end]))
+            writer.write_batch(to_batch(records[start:end]))
     data: bytes = sink.getvalue().to_pybytes()
     relative = segment_path(topic_id, topic, partition, first_index, len(records), mark)
     path = directory / relative
@@ -74,16 +74,24 @@ def segment_path(topic_id: int, topic: str, partition: int, first_index: int, co
     return f"segments/{topic_id}-{topic}/{partition}/{first_index:016d}-{count}{mark}.arrow"
 
 
+_CHECK_BYTES = 1 << 20
+"""Read at a time: checked in another thread, a large file would otherwise keep the interpreter from the broker."""
+
+
 def check_segment(directory: Path, info: SegmentInfo) -> None:
     """Raises Damaged unless the file is what was written."""
     path = directory / info.path
+    length = crc = 0
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            while piece := file.read(_CHECK_BYTES):
+                length += len(piece)
+                crc = google_crc32c.extend(crc, piece)
     except FileNotFoundError:
         raise Damaged(path, 0, f"the segment is missing; it holds {describe(info)}") from None
-    if len(data) != info.file_bytes:
-        raise Damaged(path, len(data), f"the segment should have {info.file_bytes} bytes; it holds {describe(info)}")
-    if google_crc32c.value(data) != info.crc:
+    if length != info.file_bytes:
+        raise Damaged(path, length, f"the segment should have {info.file_bytes} bytes; it holds {describe(info)}")
+    if crc != info.crc:
         raise Damaged(path, 0, f"the segment does not match its checksum; it holds {describe(info)}")
 
 
@@ -95,8 +103,7 @@ def read_page(directory: Path, info: SegmentInfo, page: int) -> list[Record]:
     import pyarrow as pa  # noqa: PLC0415
 
     with pa.memory_map(str(directory / info.path)) as source:
-        batch = pa.ipc.open_file(source).get_batch(page)
-        return list(map(Record, *(column.to_pylist() for column in batch.columns)))
+        return to_records(pa.ipc.open_file(source).get_batch(page))
 
 
 def read_segment(directory: Path, info: SegmentInfo) -> list[Record]:
@@ -209,7 +216,10 @@ class PageCache:
             self._pages.pop((info.path, page), None)
 
     def check(self, info: SegmentInfo) -> None:
-        """Raises Damaged unless the file is what was written; once is enough."""
+        """Raises Damaged unless the file is what was written; once is enough.
+
+        The one thing here that any thread may call: two that check the same file at once both come to the same end.
+        """
         if info.path not in self._checked:
             check_segment(self.directory, info)
             self._checked.add(info.path)
@@ -228,7 +238,7 @@ class PageCache:
             raise LogUnreadable(str(error)) from error
 
 
-def _page_starts(records: Sequence[Record]) -> list[int]:
+def page_starts(records: Sequence[Record]) -> list[int]:
     starts, end, size = [0], PAGE_ROWS, 0
     for row, record in enumerate(records):
         length = len(record.key) + len(record.value)
@@ -253,7 +263,11 @@ def _schema() -> pa.Schema:
     )
 
 
-def _batch(records: Sequence[Record]) -> pa.RecordBatch:
+def to_records(batch: pa.RecordBatch) -> list[Record]:
+    return list(map(Record, *(column.to_pylist() for column in batch.columns)))
+
+
+def to_batch(records: Sequence[Record]) -> pa.RecordBatch:
     import pyarrow as pa  # noqa: PLC0415
 
     schema = _schema()
