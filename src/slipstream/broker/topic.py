@@ -73,15 +73,21 @@ class PartitionLog(Protocol):
         ...
 
     def index_from(self, offset: int) -> int:
-        """The index of the first record there is with this offset or a higher one; the end if there is none."""
+        """The index of the first record still there that has this offset or a later one; the end if none has.
+
+        Raises LogUnreadable where the storage is damaged, and so do the next two.
+        """
         ...
 
     def index_at(self, timestamp_ms: int) -> int:
-        """The index of the first record there is that was stored at this time or later; the end if there is none."""
+        """The index of the first record still there that was stored at this time or later; the end if none was.
+
+        Where the clock was set back over a restart, the first of several such places.
+        """
         ...
 
     def bytes_before(self, index: int) -> int:
-        """Key and value bytes ever written before this record."""
+        """Key and value bytes ever written before the record at `index`, which is still there, or the end."""
         ...
 
 
