@@ -30,7 +30,7 @@ from slipstream.broker import (
 from slipstream.broker.changes import decode_changes
 from slipstream.engine.clock import Clock
 from slipstream.record import LogUnreadable
-from slipstream.store import Damaged, Durability, Store, TornTail
+from slipstream.store import Damaged, Durability, LogSlice, Store, TornTail
 
 log = logging.getLogger(__name__)
 
@@ -263,6 +263,10 @@ class Engine:
         consumer = self.broker.attach(self.now_ms(), topic, group, owner, lease_ms, credit, sink, window_bytes)
         self._schedule_flush()
         return consumer
+
+    def slice(self, partition: Partition, first: int, end: int, max_bytes: int) -> LogSlice:
+        """Records of a partition, to be read in another thread."""
+        return self.store.log(partition.topic.id, partition.number).slice(first, end, max_bytes)
 
     def watch(self, partition: Partition, callback: Callable[[], None]) -> None:
         """Calls back, once, when the partition has something new to read."""
