@@ -411,7 +411,7 @@ class Broker:
         """Time has passed: leases run out, retries and deadlines come due."""
         self.dispatcher.tick(now_ms)
 
-    def trim(self, now_ms: int, partition: Partition, first_index: int, first_bytes: int) -> int:
+    def trim(self, now_ms: int, partition: Partition, first_index: int, first_bytes: int, first_offset: int = 0) -> int:
         """Retention gives up the records below `first_index`; returns how many of them some group had not finished.
 
         The records may be removed once the change is in the journal.

@@ -112,6 +112,7 @@ class Engine:
             # The checksum is right and the content is not: written by a newer slipstream, or by a bug.
             reason = f"it cannot be applied ({type(error).__name__}: {error})"
             raise Damaged(*store.recovery.at, reason) from error
+        store.keep_topics(set(broker.state.topics_by_id))
         for topic in broker.state.topics.values():
             for partition in topic.partitions:
                 if partition.first_index:
@@ -393,10 +394,10 @@ class Engine:
         )
         if end is None:
             return
-        first_index, first_bytes = end
+        first_index, first_bytes, first_offset = end
         if first_index <= partition.first_index:
             return  # already given up, and waiting for the journal to say so
-        lost = self.broker.trim(self.now_ms(), partition, first_index, first_bytes)
+        lost = self.broker.trim(self.now_ms(), partition, first_index, first_bytes, first_offset=first_offset)
         if lost:
             log.warning("retention removed %d unfinished messages of %s/%d", lost, topic.name, number)
         self._after.append(lambda: self.store.trim(topic.id, number, first_index))
