@@ -4,6 +4,7 @@ The server and the embedded bus stand on this. No delivery rule lives here, only
 before it is answered, what is answered together, when the clock is looked at.
 """
 
+from slipstream.engine.clock import Clock, ManualClock, Timekeeper
 from slipstream.engine.engine import Engine, EngineConfig, Sink, Waiter
 
-__all__ = ["Engine", "EngineConfig", "Sink", "Waiter"]
+__all__ = ["Clock", "Engine", "EngineConfig", "ManualClock", "Sink", "Timekeeper", "Waiter"]
