@@ -4,6 +4,7 @@ The server and the embedded bus stand on this. No delivery rule lives here, only
 before it is answered, what is answered together, when the clock is looked at.
 """
 
+from slipstream.engine.clock import Clock, ManualClock, Timekeeper
 from slipstream.engine.dead_letters import (
     Redrive,
     Redrives,
@@ -18,13 +19,16 @@ from slipstream.engine.reading import read_slice
 
 __all__ = [
     "Answer",
+    "Clock",
     "Engine",
     "EngineConfig",
+    "ManualClock",
     "Redrive",
     "RedriveTask",
     "Redrives",
     "Selection",
     "Sink",
+    "Timekeeper",
     "Waiter",
     "dead_letter_topic",
     "is_redriven",

@@ -28,7 +28,7 @@ from slipstream.broker import (
     Unavailable,
 )
 from slipstream.broker.changes import decode_changes
-from slipstream.engine.clock import Clock
+from slipstream.engine.clock import Clock, Timekeeper, Timer
 from slipstream.record import LogUnreadable
 from slipstream.store import Damaged, Durability, LogSlice, Store, TornTail
 
@@ -98,7 +98,13 @@ class Engine:
     All that happens within one turn of the loop is one batch. While the journal syncs a batch, the next one fills.
     """
 
-    def __init__(self, broker_config: BrokerConfig, store: Store, config: EngineConfig | None = None) -> None:
+    def __init__(
+        self,
+        broker_config: BrokerConfig,
+        store: Store,
+        config: EngineConfig | None = None,
+        clock: Timekeeper | None = None,
+    ) -> None:
         self.config = config or EngineConfig()
         self.store = store
         self.broker = Broker(broker_config, store.open_log)
@@ -116,11 +122,11 @@ class Engine:
         self._flush_scheduled = False
         self._watchers: dict[Partition, list[Callable[[], None]]] = {}
         self._closed = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._timer_due_ms = 0
-        self._retention_timer: asyncio.TimerHandle | None = None
+        self._retention_timer: Timer | None = None
         self._rotated_at_ms = 0
-        self._clock = Clock()
+        self._clock: Timekeeper = clock or Clock()
         self._now_ms = 0
         self._loop: asyncio.AbstractEventLoop
 
@@ -138,6 +144,7 @@ class Engine:
             # The checksum is right and the content is not: written by a newer slipstream, or by a bug.
             reason = f"it cannot be applied ({type(error).__name__}: {error})"
             raise Damaged(*store.recovery.at, reason) from error
+        store.keep_topics(set(broker.state.topics_by_id))
         for topic in broker.state.topics.values():
             for partition in topic.partitions:
                 if partition.first_index:
@@ -450,8 +457,7 @@ class Engine:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_due_ms = due_ms
-        delay_ms = max(due_ms - self.now_ms(), self.config.tick_ms)
-        self._timer = self._loop.call_later(delay_ms / 1000, self._tick)
+        self._timer = self._clock.call_at(self._loop, due_ms, self.config.tick_ms, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
@@ -469,7 +475,10 @@ class Engine:
         self.store.rotate(self.broker.snapshot())
 
     def _check_retention(self) -> None:
-        self._retention_timer = self._loop.call_later(self.config.retention_check_ms / 1000, self._check_retention)
+        every_ms = self.config.retention_check_ms
+        self._retention_timer = self._clock.call_at(
+            self._loop, self.now_ms() + every_ms, every_ms, self._check_retention
+        )
         if self.failure is not None:
             return
         for topic in self.broker.state.topics.values():
@@ -493,10 +502,10 @@ class Engine:
         )
         if end is None:
             return
-        first_index, first_bytes = end
+        first_index, first_bytes, first_offset = end
         if first_index <= partition.first_index:
             return  # already given up, and waiting for the journal to say so
-        lost = self.broker.trim(self.now_ms(), partition, first_index, first_bytes)
+        lost = self.broker.trim(self.now_ms(), partition, first_index, first_bytes, first_offset=first_offset)
         if lost:
             log.warning("retention removed %d unfinished messages of %s/%d", lost, topic.name, number)
         self._after.append(lambda: self.store.trim(topic.id, number, first_index))

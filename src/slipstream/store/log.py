@@ -166,6 +166,15 @@ class StoredLog:
         self.first_index = index
         self._replace_segments(self.segments)
 
+    def drop_all(self) -> Chunk:
+        """The topic is gone. What a compaction under way makes of its records is not adopted either.
+
+        Returns those that nobody needs any more; the others go when that compaction is through.
+        """
+        tail, self.tail = self.tail, Chunk(self.tail.end_index)
+        self.drop_below(tail.end_index)
+        return tail
+
     def _replace_segments(self, segments: list[SegmentInfo]) -> None:
         kept = [segment for segment in segments if segment.end_index > self.first_index]
         paths = {segment.path for segment in kept}

@@ -74,6 +74,16 @@ def segment_path(topic_id: int, topic: str, partition: int, first_index: int, co
     return f"segments/{topic_id}-{topic}/{partition}/{first_index:016d}-{count}{mark}.arrow"
 
 
+def topic_directories(directory: Path) -> dict[int, Path]:
+    """Topic id → where its segments are, for every topic that has any."""
+    found = {}
+    for path in (directory / "segments").glob("*-*"):
+        number = path.name.partition("-")[0]
+        if number.isdigit() and path.is_dir():
+            found[int(number)] = path
+    return found
+
+
 _CHECK_BYTES = 1 << 20
 """Read at a time: checked in another thread, a large file would otherwise keep the interpreter from the broker."""
 
