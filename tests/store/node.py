@@ -159,7 +159,7 @@ class Node:
         """The snapshot as plain data, without what a restart may forget: when a group was last seen."""
         decoded = msgspec.msgpack.decode(self.engine.broker.snapshot(), strict=False)
         for topic in decoded[0]:
-            for group in topic[-1]:
+            for group in topic[6]:
                 group[2] = 0
         for registry in (1, 2):  # pages of producers' and workers' keys: the last word on each counts
             operations = [op for page in decoded[registry] for op in msgspec.msgpack.decode(page)]
