@@ -6,5 +6,16 @@ before it is answered, what is answered together, when the clock is looked at.
 
 from slipstream.engine.clock import Clock, ManualClock, Timekeeper
 from slipstream.engine.engine import Engine, EngineConfig, Sink, Waiter
+from slipstream.engine.storage import SliceableLog, Storage
 
-__all__ = ["Clock", "Engine", "EngineConfig", "ManualClock", "Sink", "Timekeeper", "Waiter"]
+__all__ = [
+    "Clock",
+    "Engine",
+    "EngineConfig",
+    "ManualClock",
+    "Sink",
+    "SliceableLog",
+    "Storage",
+    "Timekeeper",
+    "Waiter",
+]

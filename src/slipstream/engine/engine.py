@@ -1,4 +1,4 @@
-"""Runs one broker on an event loop, with a real clock and a real disk."""
+"""Runs one broker on an event loop, with a real clock and a real disk, or with what takes their place."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ from slipstream.broker import (
 )
 from slipstream.broker.changes import decode_changes
 from slipstream.engine.clock import Clock, Timekeeper, Timer
+from slipstream.engine.storage import Storage
 from slipstream.record import LogUnreadable
-from slipstream.store import Damaged, Durability, Store, TornTail
+from slipstream.store import Damaged, Durability, TornTail
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ class Engine:
     def __init__(
         self,
         broker_config: BrokerConfig,
-        store: Store,
+        store: Storage,
         config: EngineConfig | None = None,
         clock: Timekeeper | None = None,
     ) -> None:
@@ -117,7 +118,7 @@ class Engine:
         except (msgspec.DecodeError, LookupError, ValueError, LogUnreadable) as error:
             # The checksum is right and the content is not: written by a newer slipstream, or by a bug.
             reason = f"it cannot be applied ({type(error).__name__}: {error})"
-            raise Damaged(*store.recovery.at, reason) from error
+            raise Damaged(*store.recovered_to, reason) from error
         store.keep_topics(set(broker.state.topics_by_id))
         for topic in broker.state.topics.values():
             for partition in topic.partitions:
