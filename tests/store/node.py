@@ -7,13 +7,13 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
 from slipstream.broker import BrokerConfig, BrokerError, Delivery, Envelope, Placement, TopicOverrides
 from slipstream.broker.idempotency import Status
-from slipstream.engine import Engine, EngineConfig, Timekeeper
+from slipstream.engine import Engine, EngineConfig, Storage, Timekeeper
 from slipstream.record import Record
 from slipstream.store import Disk, Store, StoreConfig
 from slipstream.store.journal import journal_numbers, journal_path
@@ -43,31 +43,22 @@ class Inbox:
         self.deliveries += deliveries
 
 
-class Node:
+class Running:
     """Recovers and starts at once; `with` closes it."""
 
-    def __init__(
-        self,
-        directory: Path,
-        disk: Disk | None = None,
-        broker: BrokerConfig | None = None,
-        clock: Timekeeper | None = None,
-        **config: Any,
-    ) -> None:
-        self.directory = directory
-        self.store = Store(directory, StoreConfig(**config), disk)
+    def __init__(self, store: Storage, broker: BrokerConfig | None = None, clock: Timekeeper | None = None) -> None:
         self.loop = asyncio.new_event_loop()
         try:
             engine_config = EngineConfig(retention_check_ms=LONG_MS)
-            self.engine = Engine(broker or BrokerConfig(lease_ms=LONG_MS), self.store, engine_config, clock)
+            self.engine = Engine(broker or BrokerConfig(lease_ms=LONG_MS), store, engine_config, clock)
             self.engine.recover()
             self.engine.start(self.loop)
         except BaseException:
-            self.store.close()
+            store.close()
             self.loop.close()
             raise
 
-    def __enter__(self) -> Node:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -124,6 +115,29 @@ class Node:
         self.engine.ack(answer, topic, group, delivery.partition, delivery.record.offset, owner)
         self.settle(answer)
 
+    def values(self, topic: str) -> list[list[bytes]]:
+        """Everything that can be read, by partition."""
+        return [
+            [partition.log.read(index).value for index in range(partition.first_index, partition.count)]
+            for partition in self.engine.broker.topic(topic).partitions
+        ]
+
+
+class Node(Running):
+    """On a data directory."""
+
+    def __init__(
+        self,
+        directory: Path,
+        disk: Disk | None = None,
+        broker: BrokerConfig | None = None,
+        clock: Timekeeper | None = None,
+        **config: Any,
+    ) -> None:
+        self.directory = directory
+        self.store = Store(directory, StoreConfig(**config), disk)
+        super().__init__(self.store, broker, clock)
+
     def compact(self) -> None:
         """Closes the journal file, and waits until it is in segments and read from there."""
         self.engine._flush()
@@ -147,13 +161,6 @@ class Node:
         last.records.append(Record(0, 0, b"", b""))
         self.store.compactor.discard(last)
         self.until(lambda: not last.records)  # it does one thing after the other
-
-    def values(self, topic: str) -> list[list[bytes]]:
-        """Everything that can be read, by partition."""
-        return [
-            [partition.log.read(index).value for index in range(partition.first_index, partition.count)]
-            for partition in self.engine.broker.topic(topic).partitions
-        ]
 
     def state(self) -> Any:
         """The snapshot as plain data, without what a restart may forget: when a group was last seen."""

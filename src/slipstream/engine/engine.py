@@ -1,4 +1,4 @@
-"""Runs one broker on an event loop, with a real clock and a real disk."""
+"""Runs one broker on an event loop, with a real clock and a real disk, or with what takes their place."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ from slipstream.broker import (
 )
 from slipstream.broker.changes import decode_changes
 from slipstream.engine.clock import Clock, Timekeeper, Timer
+from slipstream.engine.storage import Storage
 from slipstream.record import LogUnreadable
-from slipstream.store import Damaged, Durability, LogSlice, Store, TornTail
+from slipstream.store import Damaged, Durability, LogSlice, TornTail
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +102,7 @@ class Engine:
     def __init__(
         self,
         broker_config: BrokerConfig,
-        store: Store,
+        store: Storage,
         config: EngineConfig | None = None,
         clock: Timekeeper | None = None,
     ) -> None:
@@ -143,7 +144,7 @@ class Engine:
         except (msgspec.DecodeError, LookupError, ValueError, LogUnreadable) as error:
             # The checksum is right and the content is not: written by a newer slipstream, or by a bug.
             reason = f"it cannot be applied ({type(error).__name__}: {error})"
-            raise Damaged(*store.recovery.at, reason) from error
+            raise Damaged(*store.recovered_to, reason) from error
         store.keep_topics(set(broker.state.topics_by_id))
         for topic in broker.state.topics.values():
             for partition in topic.partitions:

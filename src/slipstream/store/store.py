@@ -101,6 +101,11 @@ class Store:
             self._journal_changes += count_changes(frame)
             yield frame
 
+    @property
+    def recovered_to(self) -> tuple[Path, int]:
+        """The file and the place in it of what `snapshot` or `frames` gave last."""
+        return self.recovery.at
+
     def keep_topics(self, ids: set[int]) -> None:
         """All other topics are deleted: the checkpoint may name their segments, and the last run may have ended before
         or after it removed the files."""
