@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -31,6 +31,9 @@ class ListLog:
 
     def append(self, record: Record) -> None:
         self.records.append(record)
+
+    def extend(self, records: Sequence[Record]) -> None:
+        self.records += records
 
     def start_at(self, index: int, payload_bytes: int) -> None:
         assert len(self.records) == index

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from slipstream.broker.changes import BatchCommitted, Redriven, encode_change
 from slipstream.broker.config import BrokerConfig
-from slipstream.broker.delivery import Dispatcher
+from slipstream.broker.delivery import Dispatcher, Entry
 from slipstream.broker.envelope import Envelope, Meta, Routing, RoutingDecision, decode_meta, encode_meta
 from slipstream.broker.errors import FailedPrecondition, InvalidArgument, Overloaded, Unavailable
 from slipstream.broker.idempotency import Identity, Operation, Registry, Status, short
@@ -105,52 +105,72 @@ class Intake:
         plans = self._plan_all(now_ms, name, messages)
         self._check_room_for_all(plans, now_ms)
         first_offset = self._topic(name).next_offset if batch is not None else 0
-        placements = [self._store(now_ms, plan) for plan in plans]
+        placements = self._store_all(now_ms, plans)
         if batch is not None:
             self._commit_batch(now_ms, name, batch, first_offset, placements)
         return placements
 
     def _plan_all(self, now_ms: int, name: str, messages: Sequence[NewMessage]) -> list[_Plan]:
         plans: list[_Plan] = []
-        plan = self._plan
+        plain: Topic | None = None
         try:
             for message in messages:
-                plans.append(
-                    plan(
-                        now_ms,
-                        name,
-                        message.key,
-                        message.value,
-                        message.envelope,
-                        message.decision,
-                        message.attributes,
-                        message.deliver_at_ms,
-                    )
+                envelope, decision = message.envelope, message.decision
+                attributes, deliver_at_ms = message.attributes, message.deliver_at_ms
+                if (
+                    plain is not None
+                    and envelope is None
+                    and decision is None
+                    and attributes is None
+                    and deliver_at_ms is None
+                ):
+                    key = message.key
+                    plans.append((plain, plain.partition_for(key), key, message.value, b"", None, None))
+                    continue
+                plan = self._plan(
+                    now_ms, name, message.key, message.value, envelope, decision, attributes, deliver_at_ms
                 )
-                identity = plans[-1][-1]
+                identity = plan[-1]
                 if identity is not None:
                     self._find(self.state.produced, identity, now_ms)  # raises while it is under way elsewhere
+                if envelope is None and decision is None:
+                    plain = plan[0]  # nothing can be wrong with the next one that only has a key and a value
+                plans.append(plan)
         except (InvalidArgument, FailedPrecondition) as error:
             if len(messages) == 1:
                 raise
             raise type(error)(f"message {len(plans)} of the batch (nothing was stored): {error.message}") from error
         return plans
 
-    def _store(self, now_ms: int, plan: _Plan) -> Placement:
-        topic, partition, key, value, meta, deadline_ms, identity = plan
-        operation = None
-        offset = topic.next_offset
-        if identity is not None:
-            known = self.state.produced.find(identity, now_ms)
-            if known is not None and known.status is not Status.FAILED:
-                # Stored before, or an earlier message of this very batch.
-                self.deduplicated_total += 1
-                return Placement(topic.name, known.partition, known.offset, deduplicated=True)
-            operation = self._remember(identity, now_ms, partition.number, offset)
-        record = Record(offset, now_ms, key, value, meta)
-        self.dispatcher.append(partition, record, len(key) + len(value), operation, deadline_ms)
-        self.produced_total += 1
-        return Placement(topic.name, partition.number, offset)
+    def _store_all(self, now_ms: int, plans: list[_Plan]) -> list[Placement]:
+        """What goes to one topic, mostly everything, is one change in the journal."""
+        placements: list[Placement] = []
+        entries: dict[Topic, list[Entry]] = {}
+        offsets: dict[Topic, int] = {}
+        for topic, partition, key, value, meta, deadline_ms, identity in plans:
+            number = partition.number
+            offset = offsets.get(topic)
+            if offset is None:
+                offset = topic.next_offset
+                entries[topic] = []
+            operation = None
+            if identity is not None:
+                known = self.state.produced.find(identity, now_ms)
+                if known is not None and known.status is not Status.FAILED:
+                    # Stored before, or an earlier message of this very batch.
+                    self.deduplicated_total += 1
+                    placements.append(Placement(topic.name, known.partition, known.offset, deduplicated=True))
+                    continue
+                operation = self._remember(identity, now_ms, number, offset)
+            record = Record(offset, now_ms, key, value, meta)
+            entries[topic].append((partition, record, operation, deadline_ms))
+            offsets[topic] = offset + 1
+            placements.append(Placement(topic.name, number, offset))
+        for stored in entries.values():
+            if stored:
+                self.dispatcher.append_batch(stored)
+                self.produced_total += len(stored)
+        return placements
 
     def _remember(self, identity: Identity, now_ms: int, partition: int, offset: int) -> Operation:
         operation = self.state.produced.put(identity, Status.PENDING, now_ms)
@@ -300,20 +320,23 @@ class Intake:
     # Whether there is room
 
     def _check_room_for_all(self, plans: list[_Plan], now_ms: int) -> None:
-        counts: dict[Partition, int] = {}
-        sizes: dict[Partition, int] = {}
+        needs: dict[Partition, list[int]] = {}
         for _, partition, key, value, _, _, _ in plans:
-            counts[partition] = counts.get(partition, 0) + 1
-            sizes[partition] = sizes.get(partition, 0) + len(key) + len(value)
-        for partition, count in counts.items():
+            need = needs.get(partition)
+            if need is None:
+                needs[partition] = [1, len(key) + len(value)]
+            else:
+                need[0] += 1
+                need[1] += len(key) + len(value)
+        for partition, (count, size) in needs.items():
             config = partition.topic.config
-            if 0 < config.max_waiting_messages < count or 0 < config.max_waiting_bytes <= sizes[partition]:
+            if 0 < config.max_waiting_messages < count or 0 < config.max_waiting_bytes <= size:
                 # To wait would not help: it could never be stored.
                 raise InvalidArgument(
-                    f"{count} messages ({sizes[partition]} bytes) in one batch are more than may wait in "
+                    f"{count} messages ({size} bytes) in one batch are more than may wait in "
                     f"{partition.topic.name}/{partition.number}: send smaller batches"
                 )
-            self._check_room(partition.topic, partition, count, sizes[partition], now_ms)
+            self._check_room(partition.topic, partition, count, size, now_ms)
 
     def _check_room(self, topic: Topic, partition: Partition, count: int, size: int, now_ms: int) -> None:
         """Ruling 10. The floor only ever rises, so the groups are asked again only when it looks too low."""

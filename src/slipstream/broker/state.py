@@ -34,7 +34,7 @@ from slipstream.broker.group import Group, Lease, LeaseState, Progress
 from slipstream.broker.idempotency import Operation, Registry, Status, short
 from slipstream.broker.indexes import IndexSet
 from slipstream.broker.topic import Partition, PartitionLog, Topic
-from slipstream.record import Published
+from slipstream.record import Published, PublishedBatch
 
 LogFactory: TypeAlias = Callable[[int, str, int], PartitionLog]
 """Opens the log of (topic id, topic name, partition)."""
@@ -83,6 +83,7 @@ class State:
             Postponed: self.postponed,
             BatchCommitted: self.batch_committed,
             Redriven: self.redriven,
+            PublishedBatch: self.published_batch,
         }
 
     def replay(self, changes: Iterable[Change]) -> None:
@@ -146,6 +147,10 @@ class State:
             operation.partition, operation.offset = partition.number, record.offset
         if envelope.deadline_ms is not None:
             self.watch_deadline(envelope.deadline_ms, partition, index)
+
+    def published_batch(self, change: PublishedBatch) -> None:
+        for each in change.published():
+            self.published(each)
 
     def watch_deadline(self, deadline_ms: int, partition: Partition, index: int) -> None:
         if len(self.deadlines) < self.config.deadlines_max:

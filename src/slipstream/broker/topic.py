@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -56,6 +57,8 @@ class PartitionLog(Protocol):
     """
 
     def append(self, record: Record) -> None: ...
+
+    def extend(self, records: Sequence[Record]) -> None: ...
 
     def start_at(self, index: int, payload_bytes: int) -> None:
         """A snapshot says that `index` records of `payload_bytes` were written before anything is appended here."""
@@ -137,6 +140,14 @@ class Partition:
         self.count = index + 1
         self.bytes_total += size
         return index
+
+    def extend(self, records: Sequence[Record]) -> int:
+        """Returns how many there are then."""
+        self.log.extend(records)
+        self.count += len(records)
+        for record in records:
+            self.bytes_total += len(record.key) + len(record.value)
+        return self.count
 
 
 class Topic:

@@ -119,6 +119,7 @@ class Engine:
         self._after: list[Callable[[], None]] = []
         self._in_journal: deque[_Batch] = deque()
         self._unsubmitted: list[bytes] = []
+        self._unsubmitted_batched = 0
         self._submit_timer: asyncio.TimerHandle | None = None
         self._flush_scheduled = False
         self._watchers: dict[Partition, list[Callable[[], None]]] = {}
@@ -347,17 +348,18 @@ class Engine:
                 self._set_timer()
                 return
             batch = _Batch(effects.publications, self._waiters, self._after)
-            changes = effects.changes
+            changes, batched = effects.changes, effects.batched
             effects.changes, effects.publications, self._waiters, self._after = [], Publications(), [], []
+            effects.batched = 0
             if self.failure is not None:
                 self._refuse(batch, self.failure)
                 continue
             if self._waits:
                 self._in_journal.append(batch)
                 sync = self._syncs and bool(batch.waiters or batch.publications)
-                self.store.submit(changes, batch, sync=sync)
+                self.store.submit(changes, batch, sync=sync, batched=batched)
             else:
-                self._submit_later(changes)
+                self._submit_later(changes, batched)
                 if batch.after:
                     self._submit_now()
                 self._settle(batch)
@@ -365,10 +367,11 @@ class Engine:
             self._rotate()
         self._set_timer()
 
-    def _submit_later(self, changes: list[bytes]) -> None:
+    def _submit_later(self, changes: list[bytes], batched: int) -> None:
         """Nobody waits for the journal: give it fewer and larger pieces, for each one wakes its thread."""
         self._unsubmitted += changes
-        if len(self._unsubmitted) >= LAZY_CHANGES:
+        self._unsubmitted_batched += batched
+        if len(self._unsubmitted) + self._unsubmitted_batched >= LAZY_CHANGES:
             self._submit_now()
         elif self._submit_timer is None:
             self._submit_timer = self._loop.call_later(LAZY_S, self._submit_now)
@@ -379,7 +382,8 @@ class Engine:
             self._submit_timer = None
         if self._unsubmitted:
             changes, self._unsubmitted = self._unsubmitted, []
-            self.store.submit(changes, None, sync=False)
+            batched, self._unsubmitted_batched = self._unsubmitted_batched, 0
+            self.store.submit(changes, None, sync=False, batched=batched)
 
     def durable(self, tokens: list[object]) -> None:
         """From the store: these batches are as safe as the durability promises."""

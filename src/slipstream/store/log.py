@@ -53,6 +53,9 @@ class StoredLog:
     def append(self, record: Record) -> None:
         self.tail.records.append(record)
 
+    def extend(self, records: Sequence[Record]) -> None:
+        self.tail.records += records
+
     def read(self, index: int) -> Record:
         tail = self.tail
         if index >= tail.first_index:

@@ -6,7 +6,7 @@ No thread, no file: what is submitted is as safe as it will ever be, and its own
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
 
@@ -36,6 +36,9 @@ class MemoryLog:
 
     def append(self, record: Record) -> None:
         self.records.append(record)
+
+    def extend(self, records: Sequence[Record]) -> None:
+        self.records += records
 
     def start_at(self, index: int, payload_bytes: int) -> None:
         assert not self.records, "only an empty log can be moved"
@@ -150,7 +153,7 @@ class MemoryStore:
         for key in [key for key in self._logs if key[0] == topic_id]:
             del self._logs[key]
 
-    def submit(self, changes: list[bytes], token: object, *, sync: bool) -> None:
+    def submit(self, changes: list[bytes], token: object, *, sync: bool, batched: int = 0) -> None:
         # In a turn of its own, as from a disk: whoever submits has not finished with the batch yet.
         self._schedule(self._owner.durable, [token])
 
