@@ -9,9 +9,9 @@ from typing import Any
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from slipstream.limits import Limits
 from slipstream.server.connection import Connection
 from slipstream.server.front import Front
-from slipstream.server.limits import Limits
 from slipstream.server.v1 import V1
 from tests.store.node import Node
 
