@@ -101,6 +101,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     stream_window_bytes: Annotated[
         int, _delivery("Bytes given to a stream at a time, before it is seen whether it keeps up.", ge=1)
     ] = 1 << 20
+    max_delayed: Annotated[
+        int,
+        _delivery(
+            "Messages not yet due that a group looks past, per partition; behind the last of them it waits.", ge=0
+        ),
+    ] = 100_000
     retry_backoff_ms: Annotated[
         int, _delivery("First pause before a retry, doubling, where a message has no policy of its own.", ge=0)
     ] = 100
@@ -130,6 +136,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     retention_check_ms: Annotated[int, _retention("How often retention looks.", ge=1)] = 30_000
 
     max_body_bytes: Annotated[int, _limit("Request body.", ge=1)] = 1 << 20
+    max_batch_bytes: Annotated[int, _limit("Body of a batch of messages (/v2/produce).", ge=1)] = 16 << 20
+    max_batch_messages: Annotated[int, _limit("Messages in one request or answer of /v2.", ge=1)] = 10_000
+    max_wait_ms: Annotated[int, _limit("Longest wait of a fetch or read of /v2.", ge=0)] = 60_000
+    max_read_bytes: Annotated[int, _limit("Most that one read of the log may ask for.", ge=1)] = 64 << 20
     max_line_bytes: Annotated[int, _limit("Request line.", ge=1)] = 64 << 10
     max_header_bytes: Annotated[int, _limit("All headers of a request.", ge=1)] = 64 << 10
     max_headers: Annotated[int, _limit("Number of headers.", ge=1)] = 100
@@ -167,6 +177,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             partitions_max=self.max_partitions,
             topics_max=self.max_topics,
             groups_max=self.max_groups,
+            delayed_max=self.max_delayed,
         )
 
     def store_config(self) -> StoreConfig:

@@ -41,6 +41,16 @@ class ListLog:
     def index_of(self, offset: int) -> int | None:
         return next((i for i, record in enumerate(self.records) if record.offset == offset), None)
 
+    def index_from(self, offset: int) -> int:
+        return next((i for i, record in enumerate(self.records) if record.offset >= offset), len(self.records))
+
+    def index_at(self, timestamp_ms: int) -> int:
+        found = (i for i, record in enumerate(self.records) if record.timestamp_ms >= timestamp_ms)
+        return next(found, len(self.records))
+
+    def bytes_before(self, index: int) -> int:
+        return sum(record.size for record in self.records[:index])
+
 
 class Simulator:
     """Runs a broker and keeps its journal. Changes are written by `commit`; a crash loses what was not."""

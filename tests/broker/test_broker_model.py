@@ -239,7 +239,7 @@ def _comparable(snapshot: object, now_ms: int) -> object:
     data = msgspec.to_builtins(snapshot)
     data[3] = sorted(deadline for deadline in data[3] if deadline[0] > now_ms)
     for topic in data[0]:
-        for group in topic[-1]:
+        for group in topic[6]:
             group[2] = 0
             for progress in group[4]:
                 progress[3] = [[*lease[:6], 0 if lease[6] == 0 else 1, *lease[7:]] for lease in progress[3]]

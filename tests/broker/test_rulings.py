@@ -547,7 +547,7 @@ def test_a_router_that_points_at_nothing_is_not_followed(sim: Simulator, decisio
     sim.create("dlq.u")
     placement = sim.broker.produce(sim.now_ms, "t", b"", b"v", None, decision)
     assert placement.topic == "t"
-    assert sim.broker.router_misses_total == 1
+    assert sim.broker.intake.router_misses_total == 1
     assert sim.broker.topic("t").partitions[0].log.read(0).meta == b""
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from slipstream.broker import BrokerConfig, BrokerError, Delivery, Envelope, Placement, TopicOverrides
 from slipstream.broker.idempotency import Status
-from slipstream.engine import Engine, EngineConfig
+from slipstream.engine import Engine, EngineConfig, Timekeeper
 from slipstream.record import Record
 from slipstream.store import Disk, Store, StoreConfig
 from slipstream.store.journal import journal_numbers, journal_path
@@ -47,14 +47,19 @@ class Node:
     """Recovers and starts at once; `with` closes it."""
 
     def __init__(
-        self, directory: Path, disk: Disk | None = None, broker: BrokerConfig | None = None, **config: Any
+        self,
+        directory: Path,
+        disk: Disk | None = None,
+        broker: BrokerConfig | None = None,
+        clock: Timekeeper | None = None,
+        **config: Any,
     ) -> None:
         self.directory = directory
         self.store = Store(directory, StoreConfig(**config), disk)
         self.loop = asyncio.new_event_loop()
         try:
             engine_config = EngineConfig(retention_check_ms=LONG_MS)
-            self.engine = Engine(broker or BrokerConfig(lease_ms=LONG_MS), self.store, engine_config)
+            self.engine = Engine(broker or BrokerConfig(lease_ms=LONG_MS), self.store, engine_config, clock)
             self.engine.recover()
             self.engine.start(self.loop)
         except BaseException:

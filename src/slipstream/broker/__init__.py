@@ -4,7 +4,7 @@ A state machine and nothing else. It imports no socket, no file, no thread and n
 simulator in the tests) hands in the time with each command and the logs at construction, and carries out the effects.
 """
 
-from slipstream.broker.broker import Broker, Placement
+from slipstream.broker.broker import Broker
 from slipstream.broker.config import BrokerConfig
 from slipstream.broker.effects import Delivery, Effects, Publications
 from slipstream.broker.envelope import (
@@ -16,8 +16,16 @@ from slipstream.broker.envelope import (
     RoutingDecision,
     decode_meta,
 )
-from slipstream.broker.errors import BrokerError, FailedPrecondition, InvalidArgument, Overloaded, Unavailable
+from slipstream.broker.errors import (
+    BrokerError,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    Overloaded,
+    Unavailable,
+)
 from slipstream.broker.group import Consumer, Group, Lease, Progress
+from slipstream.broker.intake import NewMessage, Placement
 from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, PartitionLog, Topic, TopicConfig, TopicOverrides
 
 __all__ = [
@@ -35,6 +43,8 @@ __all__ = [
     "InvalidArgument",
     "Lease",
     "Meta",
+    "NewMessage",
+    "NotFound",
     "Overloaded",
     "Partition",
     "PartitionLog",

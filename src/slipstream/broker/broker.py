@@ -3,43 +3,39 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
-import msgspec
+from msgspec.structs import replace
 
 from slipstream.broker.changes import (
     Change,
     Extended,
     Finished,
     GroupCreated,
+    GroupForgotten,
+    GroupMoved,
+    GroupPaused,
     OnceBegan,
     OnceSettled,
+    TopicChanged,
     TopicCreated,
+    TopicDeleted,
     Trimmed,
     encode_change,
 )
 from slipstream.broker.config import BrokerConfig
 from slipstream.broker.delivery import Dispatcher
 from slipstream.broker.effects import Effects, Publications
-from slipstream.broker.envelope import Envelope, Routing, RoutingDecision, encode_meta
-from slipstream.broker.errors import FailedPrecondition, InvalidArgument, Overloaded
+from slipstream.broker.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
 from slipstream.broker.group import Consumer, Group, Lease, LeaseState, Progress
-from slipstream.broker.idempotency import Operation, Status, short
+from slipstream.broker.idempotency import Status, short
+from slipstream.broker.intake import Intake
 from slipstream.broker.snapshot import restore_snapshot, take_snapshot
 from slipstream.broker.state import LogFactory, OnceKey, State
-from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, Topic, TopicConfig, TopicOverrides
-from slipstream.record import Record
+from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, Topic, TopicOverrides
+from slipstream.record import LogUnreadable
 
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,200}\Z")
-
-
-class Placement(msgspec.Struct, frozen=True, gc=False):
-    """Where a message went."""
-
-    topic: str
-    partition: int
-    offset: int
-    deduplicated: bool = False
-    """The idempotency key was known: this is the place of the message that came first."""
 
 
 class Broker:
@@ -54,13 +50,11 @@ class Broker:
         self.effects = Effects()
         self.state = State(config, open_log)
         self.dispatcher = Dispatcher(self.state, self.effects)
-        self.produced_total = 0
+        self.intake = Intake(config, self.state, self.dispatcher)
+        self.produce = self.intake.produce
+        self.produce_batch = self.intake.produce_batch
         self.acked_total = 0
         self.nacked_total = 0
-        self.deduplicated_total = 0
-        self.router_misses_total = 0
-        """Router decisions that named a topic or partition that is not there."""
-        self.rejected: dict[str, int] = {"partition_buffer_full": 0, "partition_buffer_bytes_full": 0}
 
     # Topics
 
@@ -85,58 +79,41 @@ class Broker:
         return self.state.topic_created(change)
 
     def topic(self, name: str) -> Topic:
-        topic = self.state.topics.get(name)
-        if topic is None:
-            raise InvalidArgument(f"topic does not exist (create it first): {name}")
+        return self.state.topic(name)
+
+    def change_topic(self, name: str, overrides: TopicOverrides, partitions: int | None = None) -> Topic:
+        """Sets what holds for a topic from now on, and may give it more partitions."""
+        topic = self.topic(name)
+        count = len(topic.partitions)
+        if partitions is not None and partitions != count:
+            if topic.is_dead_letter:
+                raise InvalidArgument(f"{name} has as many partitions as the topic it belongs to")
+            if not count < partitions <= self.config.partitions_max:
+                raise InvalidArgument(
+                    f"{name} has {count} partitions: there can be more, up to {self.config.partitions_max}, and never "
+                    "fewer, for their messages would be lost"
+                )
+            count = partitions
+        changes = [TopicChanged(topic.id, overrides, count)]
+        graveyard = self.state.topics.get(DEAD_LETTER_PREFIX + name)
+        if graveyard is not None and len(graveyard.partitions) < count:
+            changes.append(TopicChanged(graveyard.id, graveyard.overrides, count))  # ruling 6
+        for change in changes:
+            self.effects.changes.append(encode_change(change))
+            self.state.topic_changed(change)
+        return topic
+
+    def delete_topic(self, name: str) -> Topic:
+        """Its messages and groups are gone; its dead letters, a topic of their own, stay."""
+        topic = self.topic(name)
+        for group in topic.groups.values():
+            self._end_consumers(group)
+        change = TopicDeleted(topic.id)
+        self.effects.changes.append(encode_change(change))
+        self.state.topic_deleted(change)
         return topic
 
     # Produce
-
-    def produce(
-        self,
-        now_ms: int,
-        name: str,
-        key: bytes,
-        value: bytes,
-        envelope: Envelope | None = None,
-        decision: RoutingDecision | None = None,
-        attributes: dict[str, str] | None = None,
-    ) -> Placement:
-        """Stores a message, or finds that it was stored before. It becomes visible with `committed`."""
-        routing = None
-        if decision is not None and self._is_usable(name, envelope, decision):
-            routing = Routing(decision.label, decision.meta or {})
-            envelope = self._apply_decision(envelope, decision)
-        operation = deadline_ms = None
-        size = len(key) + len(value)
-        if envelope is None:
-            topic = self.state.topics.get(name) or self.topic(name)
-            partition = topic.partition_for(key)
-        else:
-            topic, partition = self._place(name, key, envelope)
-            deadline_ms = envelope.deadline_ms
-            if deadline_ms is not None and deadline_ms <= now_ms:
-                raise InvalidArgument("message deadline exceeded")
-        if topic.is_dead_letter:
-            raise InvalidArgument(f"{DEAD_LETTER_PREFIX}* topics are written by the broker only")
-        meta = encode_meta(envelope, routing, attributes)  # before anything changes: it may not be encodable
-        if envelope is not None and envelope.idempotency_key:
-            identity = (short(envelope.tenant_id), topic.id, short(envelope.idempotency_key))
-            known = self.state.produced.find(identity, now_ms)
-            if known is not None and known.status is not Status.FAILED:
-                return self._duplicate(topic, known)
-            self._check_room(topic, partition, size, now_ms)
-            operation = self.state.produced.put(identity, Status.PENDING, now_ms)
-            operation.partition, operation.offset = partition.number, topic.next_offset
-        elif (
-            partition.count - partition.floor_count >= topic.config.max_waiting_messages
-            or partition.bytes_total - partition.floor_bytes + size >= topic.config.max_waiting_bytes
-        ):
-            self._check_room(topic, partition, size, now_ms)
-        offset = topic.next_offset
-        self.dispatcher.append(partition, Record(offset, now_ms, key, value, meta), size, operation, deadline_ms)
-        self.produced_total += 1
-        return Placement(topic.name, partition.number, offset)
 
     def committed(self, publications: Publications, now_ms: int) -> None:
         """These publications are safe in the journal: show them to the groups."""
@@ -146,85 +123,6 @@ class Broker:
             partition.committed = end
             for group in partition.topic.groups.values():
                 self.dispatcher.dispatch(group.progress[partition.number], now_ms)
-
-    def _is_usable(self, name: str, envelope: Envelope | None, decision: RoutingDecision) -> bool:
-        """A router that points at nothing has failed: the message goes its normal way (ruling 13)."""
-        target = decision.target_topic or (envelope.target_topic if envelope is not None else "") or name
-        topic = self.state.topics.get(target)
-        override = decision.partition_override
-        if (topic is None and not decision.target_topic and override is None) or (
-            topic is not None
-            and not topic.is_dead_letter
-            and (override is None or 0 <= override < len(topic.partitions))
-        ):
-            return True
-        self.router_misses_total += 1
-        return False
-
-    def _apply_decision(self, envelope: Envelope | None, decision: RoutingDecision) -> Envelope | None:
-        """Ruling 13: what the router sets wins, and shows in the envelope as in DriftQ."""
-        overrides: dict[str, object] = {}
-        if decision.target_topic:
-            overrides["target_topic"] = decision.target_topic
-        if decision.partition_override is not None:
-            overrides["partition_override"] = decision.partition_override
-        return msgspec.structs.replace(envelope or Envelope(), **overrides) if overrides else envelope
-
-    def _place(self, name: str, key: bytes, envelope: Envelope) -> tuple[Topic, Partition]:
-        topic = self.topic(envelope.target_topic or name)
-        override = envelope.partition_override
-        if override is None:
-            return topic, topic.partition_for(key)
-        if not 0 <= override < len(topic.partitions):
-            raise InvalidArgument(
-                f"partition_override out of range: {topic.name} has partitions 0 to {len(topic.partitions) - 1}"
-            )
-        return topic, topic.partitions[override]
-
-    def _duplicate(self, topic: Topic, known: Operation) -> Placement:
-        if known.status is Status.PENDING:
-            raise FailedPrecondition("a message with this idempotency key is being stored; try again later")
-        self.deduplicated_total += 1
-        return Placement(topic.name, known.partition, known.offset, deduplicated=True)
-
-    def _check_room(self, topic: Topic, partition: Partition, size: int, now_ms: int) -> None:
-        """Ruling 10. The floor only ever rises, so the groups are asked again only when it looks too low."""
-        full, bytes_full = self._is_full(topic.config, partition, size)
-        if not full and not bytes_full:
-            return
-        self._raise_floor(topic, partition, now_ms)
-        full, bytes_full = self._is_full(topic.config, partition, size)
-        if not full and not bytes_full:
-            return
-        waiting = partition.count - partition.floor_count
-        waiting_bytes = partition.bytes_total - partition.floor_bytes
-        self.rejected["partition_buffer_full" if full else "partition_buffer_bytes_full"] += 1
-        raise Overloaded(
-            f"{topic.name}/{partition.number} is full: {waiting} messages ({waiting_bytes} bytes) wait for the "
-            "slowest group; retry later",
-            self.config.overload_retry_after_ms,
-        )
-
-    @staticmethod
-    def _is_full(config: TopicConfig, partition: Partition, size: int) -> tuple[bool, bool]:
-        """Whether one more message of this size is too many, or too many bytes."""
-        waiting = partition.count - partition.floor_count
-        waiting_bytes = partition.bytes_total - partition.floor_bytes + size
-        return 0 < config.max_waiting_messages <= waiting, 0 < config.max_waiting_bytes <= waiting_bytes
-
-    def _raise_floor(self, topic: Topic, partition: Partition, now_ms: int) -> None:
-        floor: tuple[int, int] | None = None
-        for group in topic.groups.values():
-            if not group.consumers and now_ms - group.last_seen_ms > self.config.group_absent_ms:
-                continue
-            progress = group.progress[partition.number]
-            done = (progress.done, progress.done_bytes)
-            floor = done if floor is None else (min(floor[0], done[0]), min(floor[1], done[1]))
-        if floor is None:
-            nobody = (partition.count, partition.bytes_total)
-            counted = (partition.first_index, partition.first_bytes)
-            floor = counted if self.config.backpressure_without_groups else nobody
-        partition.floor_count, partition.floor_bytes = floor
 
     # Consume
 
@@ -237,6 +135,7 @@ class Broker:
         lease_ms: int = 0,
         credit: int | None = None,
         sink: object = None,
+        window_bytes: int = 0,
     ) -> Consumer:
         """Somebody starts to read for a group, which is created if it is new and then starts at the oldest message."""
         topic = self.topic(name)
@@ -245,13 +144,14 @@ class Broker:
             raise InvalidArgument("lease_ms must not be negative")
         if lease_ms > self.config.lease_ms_max:
             raise InvalidArgument(f"lease_ms must be at most {self.config.lease_ms_max} (lease_ms_max)")
-        group = topic.groups.get(group_name) or self._create_group(topic, group_name)
+        group = topic.groups.get(group_name)
+        if group is None or (not group.consumers and now_ms - group.last_seen_ms > self.config.group_absent_ms):
+            self._lower_floors(topic)  # this group counts (again)
+        if group is None:
+            group = self._create_group(topic, group_name)
         group.last_seen_ms = now_ms
-        for partition in topic.partitions:
-            # This group counts (again), and may be further back than all the others.
-            partition.floor_count = partition.floor_bytes = 0
         lease_ms = lease_ms or self.config.lease_ms
-        consumer = Consumer(group, owner, lease_ms, credit, sink, self.config.stream_window_bytes)
+        consumer = Consumer(group, owner, lease_ms, credit, sink, window_bytes or self.config.stream_window_bytes)
         group.consumers.append(consumer)
         self.dispatch(group, now_ms)
         return consumer
@@ -283,6 +183,17 @@ class Broker:
         if held_back and consumer.ready:
             self.dispatch(consumer.group, now_ms)
 
+    def _lower_floors(self, topic: Topic) -> None:
+        """Some group may be further back than all that counted so far."""
+        for partition in topic.partitions:
+            partition.floor_count = partition.floor_bytes = 0
+
+    def _end_consumers(self, group: Group) -> None:
+        for consumer in group.consumers:
+            consumer.open = False
+            self.effects.ended.append(consumer)
+        group.consumers.clear()
+
     def _create_group(self, topic: Topic, name: str) -> Group:
         _check_name("group", name)
         if len(self.state.groups_by_id) >= self.config.groups_max:
@@ -303,19 +214,36 @@ class Broker:
         progress.finish(offset, -1, 0)
         self.effects.changes.append(encode_change(change))
         self.acked_total += 1
-        if progress.position < progress.partition.committed or progress.ready:
+        if progress.position < progress.partition.committed or progress.ready or progress.due:
             self.dispatcher.dispatch(progress, now_ms)
 
     def nack(
-        self, now_ms: int, name: str, group_name: str, partition: int, offset: int, owner: str, reason: str = ""
+        self,
+        now_ms: int,
+        name: str,
+        group_name: str,
+        partition: int,
+        offset: int,
+        owner: str,
+        reason: str = "",
+        delay_ms: int | None = None,
+        retryable: bool = True,
     ) -> None:
-        """The attempt failed; the retry policy says when the next one is due."""
+        """The attempt failed; the retry policy says when the next one is due, unless the consumer does."""
         progress, lease = self._find(name, group_name, partition, offset, owner)
         progress.group.last_seen_ms = now_ms
         if lease is None or lease.released:
             return
         self.nacked_total += 1
-        self.dispatcher.fail(progress, lease, reason.strip() or "nack", now_ms, released=True)
+        self.dispatcher.fail(
+            progress,
+            lease,
+            reason.strip() or "nack",
+            now_ms,
+            released=True,
+            delay_ms=delay_ms,
+            retryable=retryable,
+        )
         self.dispatcher.dispatch(progress, now_ms)
 
     def extend(
@@ -342,9 +270,7 @@ class Broker:
             raise InvalidArgument(f"partition out of range: {name} has partitions 0 to {len(topic.partitions) - 1}")
         if not 0 <= offset < topic.next_offset:
             raise InvalidArgument(f"offset out of range: {name} has offsets 0 to {topic.next_offset - 1}")
-        group = topic.groups.get(group_name)
-        if group is None:
-            raise InvalidArgument(f"group {group_name!r} has never read {name}")
+        group = self.group(name, group_name)
         progress = group.progress[number]
         lease = progress.leases.get(offset)
         if lease is not None:
@@ -364,6 +290,69 @@ class Broker:
         if partition.first_index == 0:
             return False
         return partition.first_index == partition.count or offset < partition.log.read(partition.first_index).offset
+
+    # Groups
+
+    def group(self, name: str, group_name: str) -> Group:
+        group = self.topic(name).groups.get(group_name)
+        if group is None:
+            raise NotFound(f"group {group_name!r} has never read {name}")
+        return group
+
+    def seek(
+        self,
+        now_ms: int,
+        name: str,
+        group_name: str,
+        find: Callable[[Partition], int],
+        partition: int | None = None,
+    ) -> Group:
+        """Sends a group, which is created if it is new, to the index that `find` names in each partition, or in one.
+
+        What it held on lease is let go: who still works on it is told so when it is through.
+        """
+        topic = self.topic(name)
+        if partition is not None and not 0 <= partition < len(topic.partitions):
+            raise NotFound(f"partition out of range: {name} has partitions 0 to {len(topic.partitions) - 1}")
+        chosen = topic.partitions if partition is None else [topic.partitions[partition]]
+        try:
+            moves = [self._move(each, find(each)) for each in chosen]
+        except LogUnreadable as error:
+            raise Unavailable(f"the place cannot be found: {error}") from error
+        group = topic.groups.get(group_name) or self._create_group(topic, group_name)
+        group.last_seen_ms = now_ms
+        for move in moves:
+            change = replace(move, group_id=group.id)
+            self.effects.changes.append(encode_change(change))
+            self.state.group_moved(change)
+        self._lower_floors(topic)
+        self.dispatch(group, now_ms)
+        return group
+
+    def _move(self, partition: Partition, index: int) -> GroupMoved:
+        index = max(partition.first_index, min(index, partition.committed))
+        log = partition.log
+        cursor = log.read(index - 1).offset if index > partition.first_index else partition.first_offset - 1
+        return GroupMoved(0, partition.number, index, cursor, log.bytes_before(index))
+
+    def pause(self, now_ms: int, name: str, group_name: str, *, paused: bool) -> Group:
+        """Stops or resumes deliveries to a group. A pause outlives a restart."""
+        group = self.group(name, group_name)
+        group.last_seen_ms = now_ms
+        if group.paused != paused:
+            change = GroupPaused(group.id, paused)
+            self.effects.changes.append(encode_change(change))
+            self.state.group_paused(change)
+            self.dispatch(group, now_ms)
+        return group
+
+    def forget_group(self, name: str, group_name: str) -> None:
+        """The group holds back neither producers nor retention any more; of that name, a new one starts afresh."""
+        group = self.group(name, group_name)
+        self._end_consumers(group)
+        change = GroupForgotten(group.id)
+        self.effects.changes.append(encode_change(change))
+        self.state.group_forgotten(change)
 
     # Consumer idempotency (ruling 8)
 
@@ -394,13 +383,9 @@ class Broker:
         self.state.once_settled(change)
 
     def _once_key(self, name: str, group_name: str, key: str, tenant: str) -> OnceKey:
-        topic = self.topic(name)
         if not key:
             raise InvalidArgument("an idempotency key is required")
-        group = topic.groups.get(group_name)
-        if group is None:
-            raise InvalidArgument(f"group {group_name!r} has never read {name}")
-        return short(tenant), group.id, short(key)
+        return short(tenant), self.group(name, group_name).id, short(key)
 
     # Time, retention, restart
 
@@ -411,19 +396,19 @@ class Broker:
         """Time has passed: leases run out, retries and deadlines come due."""
         self.dispatcher.tick(now_ms)
 
-    def trim(self, now_ms: int, partition: Partition, first_index: int, first_bytes: int) -> int:
+    def trim(self, now_ms: int, partition: Partition, first_index: int, first_bytes: int, first_offset: int = 0) -> int:
         """Retention gives up the records below `first_index`; returns how many of them some group had not finished.
 
         The records may be removed once the change is in the journal.
         """
         assert partition.first_index < first_index <= partition.committed, "retention only moves forward"
-        change = Trimmed(partition.topic.id, partition.number, first_index, first_bytes)
+        change = Trimmed(partition.topic.id, partition.number, first_index, first_bytes, first_offset)
         self.effects.changes.append(encode_change(change))
         lost = self.state.trimmed(change)
         for group in partition.topic.groups.values():
             progress = group.progress[partition.number]
             progress.unreadable = ""  # what could not be read may be gone; if not, it is found again
-            self.dispatcher.restart_timer(progress)
+            self.dispatcher.restart_timer(progress, now_ms)
             self.dispatcher.dispatch(progress, now_ms)
         return lost
 
@@ -431,9 +416,7 @@ class Broker:
         """The lowest index that some group has not finished, or the end."""
         lowest = partition.committed
         for group in partition.topic.groups.values():
-            progress = group.progress[partition.number]
-            first = next(iter(progress.leases.values())).index if progress.leases else progress.position
-            lowest = min(lowest, first)
+            lowest = min(lowest, group.progress[partition.number].oldest_unfinished)
         return lowest
 
     def snapshot(self) -> bytes:
@@ -455,7 +438,7 @@ class Broker:
                 for lease in progress.leases.values():
                     if lease.state is LeaseState.WAITING and lease.until_ms <= now_ms:
                         progress.make_ready(lease)
-                self.dispatcher.restart_timer(progress)
+                self.dispatcher.restart_timer(progress, now_ms)
 
 
 def _check_name(what: str, name: str) -> None:

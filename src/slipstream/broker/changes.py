@@ -51,6 +51,8 @@ class Outcome(enum.IntEnum):
     ACKED = 0
     MAX_ATTEMPTS = 1
     DEADLINE_EXCEEDED = 2
+    REJECTED = 3
+    """Its consumer said that no further attempt would help."""
 
 
 class Finished(msgspec.Struct, array_like=True, tag=5, frozen=True, gc=False):
@@ -88,6 +90,8 @@ class Trimmed(msgspec.Struct, array_like=True, tag=8, frozen=True):
     partition: int
     first_index: int
     first_bytes: int
+    first_offset: int = 0
+    """The offset behind the last one removed."""
 
 
 class OnceBegan(msgspec.Struct, array_like=True, tag=9, frozen=True):
@@ -109,6 +113,70 @@ class OnceSettled(msgspec.Struct, array_like=True, tag=10, frozen=True):
     at_ms: int
 
 
+class TopicChanged(msgspec.Struct, array_like=True, tag=11, frozen=True):
+    topic_id: int
+    overrides: TopicOverrides
+    partitions: int
+    """As many as before, or more."""
+
+
+class TopicDeleted(msgspec.Struct, array_like=True, tag=12, frozen=True):
+    topic_id: int
+
+
+class GroupMoved(msgspec.Struct, array_like=True, tag=13, frozen=True):
+    """A group was sent to another place in one partition; what it held there is let go."""
+
+    group_id: int
+    partition: int
+    index: int
+    """Of the next record it gets."""
+    cursor: int
+    """The offset before that one."""
+    done_bytes: int
+    """Bytes ever written to the partition before it."""
+
+
+class GroupPaused(msgspec.Struct, array_like=True, tag=14, frozen=True):
+    group_id: int
+    paused: bool
+
+
+class GroupForgotten(msgspec.Struct, array_like=True, tag=15, frozen=True):
+    group_id: int
+
+
+class Postponed(msgspec.Struct, array_like=True, tag=16, frozen=True, gc=False):
+    """A group came to a message that is not due yet, and goes on behind it."""
+
+    group_id: int
+    partition: int
+    offset: int
+    index: int
+    size: int
+    due_ms: int
+
+
+class BatchCommitted(msgspec.Struct, array_like=True, tag=17, frozen=True):
+    """The messages before this one in the frame were a batch with an idempotency key."""
+
+    topic_id: int
+    key: str
+    at_ms: int
+    first_offset: int
+    count: int
+    places: list[tuple[int, int, int]] = []
+    """(topic id, partition, offset) of each, where they are not `count` offsets of the topic in a row."""
+
+
+class Redriven(msgspec.Struct, array_like=True, tag=18, frozen=True, gc=False):
+    """A dead letter was sent back; the message it became is in the same frame."""
+
+    topic_id: int
+    partition: int
+    index: int
+
+
 Change: TypeAlias = (
     TopicCreated
     | Published
@@ -120,6 +188,14 @@ Change: TypeAlias = (
     | Trimmed
     | OnceBegan
     | OnceSettled
+    | TopicChanged
+    | TopicDeleted
+    | GroupMoved
+    | GroupPaused
+    | GroupForgotten
+    | Postponed
+    | BatchCommitted
+    | Redriven
 )
 
 encode_change = msgspec.msgpack.Encoder().encode

@@ -28,3 +28,5 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     last_error_chars_max: int = 4_096
     deadlines_max: int = 100_000
     """How many waiting messages have their deadline watched; past that it is only looked at on delivery."""
+    delayed_max: int = 100_000
+    """Messages not yet due that a group looks past in a partition; behind the last of them it waits."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from heapq import heapify, heappop, heappush
+from itertools import chain
 
 from msgspec.structs import replace
 
@@ -12,6 +13,7 @@ from slipstream.broker.changes import (
     Failed,
     Finished,
     Outcome,
+    Postponed,
     TopicCreated,
     encode_change,
 )
@@ -61,16 +63,18 @@ class Dispatcher:
         group holds on to the messages that failed instead of burning through the rest of the log.
         """
         group = progress.group
-        if not group.consumers or progress.unreadable:
+        if not group.consumers or group.paused or progress.unreadable:
             return
         partition = progress.partition
         limit = group.topic.config.max_in_flight
         while True:
             again = progress.next_ready()
-            if again is None and (
-                progress.position >= partition.committed or (limit and len(progress.leases) >= limit)
-            ):
-                return
+            if again is None:
+                if limit and len(progress.leases) >= limit:
+                    return
+                again = progress.next_due(now_ms)
+                if again is None and progress.position >= partition.committed:
+                    return
             consumer = group.next_consumer()
             if consumer is None:
                 return
@@ -82,8 +86,10 @@ class Dispatcher:
                 return
             if again is None and record.offset in progress.finished_ahead:
                 progress.step_over(record.offset)
-            else:
-                self._deliver(progress, consumer, record, index, again, now_ms)
+            elif not consumer.has_room(record.size + len(record.meta)):
+                consumer.credit = 0  # it is full; somebody else may take this one
+            elif not self._deliver(progress, consumer, record, index, again, now_ms):
+                return
 
     def _stall(self, progress: Progress, error: LogUnreadable) -> None:
         """The log cannot be read on: nothing may be skipped, so this group waits here until a restart after repair."""
@@ -98,11 +104,14 @@ class Dispatcher:
 
     def _deliver(
         self, progress: Progress, consumer: Consumer, record: Record, index: int, before: Lease | None, now_ms: int
-    ) -> None:
+    ) -> bool:
+        """Delivers the record, or does with it what else is due; False if it has to wait, and all behind it too."""
         meta = decode_meta(record.meta)
         if _deadline_passed(meta, now_ms):
             self.dead_letter(progress, record, index, before, Outcome.DEADLINE_EXCEEDED, now_ms)
-            return
+            return True
+        if before is None and meta.deliver_at_ms is not None and meta.deliver_at_ms > now_ms:
+            return self._postpone(progress, record, index, meta.deliver_at_ms)
         attempts, last_error = (before.attempts + 1, before.last_error) if before is not None else (1, "")
         until_ms = now_ms + consumer.lease_ms
         change = Delivered(
@@ -123,15 +132,39 @@ class Dispatcher:
         if consumer.credit is not None:
             consumer.credit -= 1
         self.delivered_total += 1
-        if before is not None:
+        if attempts > 1:
             self.redelivered_total += 1
         if progress.timer_ms is None or until_ms < progress.timer_ms:
             self.set_timer(progress, until_ms)
+        return True
 
-    def fail(self, progress: Progress, lease: Lease, error: str, now_ms: int, *, released: bool) -> None:
+    def _postpone(self, progress: Progress, record: Record, index: int, due_ms: int) -> bool:
+        """It is not due yet: what comes behind it goes first, as far as there is memory for what is passed over."""
+        if len(progress.postponed) >= self.state.config.delayed_max:
+            # The group waits here until one of them is due, or this one.
+            self.set_timer(progress, min(due_ms, progress.next_due_ms() or due_ms))
+            return False
+        change = Postponed(progress.group.id, progress.partition.number, record.offset, index, record.size, due_ms)
+        self.state.postponed(change)
+        self.effects.changes.append(encode_change(change))
+        self.set_timer(progress, due_ms)
+        return True
+
+    def fail(
+        self,
+        progress: Progress,
+        lease: Lease,
+        error: str,
+        now_ms: int,
+        *,
+        released: bool,
+        delay_ms: int | None = None,
+        retryable: bool = True,
+    ) -> None:
         """One attempt failed: the next is scheduled, or the message has had its chances.
 
-        Raises Unavailable, and the group stands still, where the log cannot be read.
+        The consumer may say when the next is due, or that there should be none. Raises Unavailable, and the group
+        stands still, where the log cannot be read.
         """
         partition = progress.partition
         try:
@@ -148,7 +181,10 @@ class Dispatcher:
         if 0 < policy.max_attempts <= lease.attempts:
             self.dead_letter(progress, record, lease.index, lease, Outcome.MAX_ATTEMPTS, now_ms)
             return
-        due_ms = now_ms + policy.delay_ms(lease.attempts)
+        if not retryable and not partition.topic.is_dead_letter:
+            self.dead_letter(progress, record, lease.index, lease, Outcome.REJECTED, now_ms)
+            return
+        due_ms = now_ms + (policy.delay_ms(lease.attempts) if delay_ms is None else delay_ms)
         change = Failed(progress.group.id, partition.number, lease.offset, lease.last_error, due_ms, released)
         self.state.failed(change)
         self.effects.changes.append(encode_change(change))
@@ -189,9 +225,8 @@ class Dispatcher:
         kept = replace(envelope, target_topic="", partition_override=None, dlq=letter)
         graveyard = self.state.topics.get(DEAD_LETTER_PREFIX + source.name) or self._create_graveyard(source, now_ms)
         partition = graveyard.partitions[progress.partition.number % len(graveyard.partitions)]
-        copy = Record(
-            graveyard.next_offset, now_ms, record.key, record.value, encode_meta(kept, meta.routing, meta.attributes)
-        )
+        buried = Meta(kept, meta.routing, meta.attributes, redriven_from=meta.redriven_from)
+        copy = Record(graveyard.next_offset, now_ms, record.key, record.value, encode_meta(buried))
         self.append(partition, copy, record.size, None, None)
 
     def append(
@@ -219,7 +254,9 @@ class Dispatcher:
         deadlines = self.state.deadlines
         while deadlines and deadlines[0][0] <= now_ms:
             _, topic_id, number, index = heappop(deadlines)
-            self._expire(self.state.topics_by_id[topic_id].partitions[number], index, now_ms)
+            topic = self.state.topics_by_id.get(topic_id)
+            if topic is not None:  # it may have been deleted since
+                self._expire(topic.partitions[number], index, now_ms)
 
     def set_timer(self, progress: Progress, due_ms: int) -> None:
         if progress.timer_ms is None or due_ms < progress.timer_ms:
@@ -246,10 +283,13 @@ class Dispatcher:
             elif lease.state is LeaseState.WAITING and lease.until_ms <= now_ms:
                 progress.make_ready(lease)
         self.dispatch(progress, now_ms)
-        self.restart_timer(progress)
+        self.restart_timer(progress, now_ms)
 
-    def restart_timer(self, progress: Progress) -> None:
+    def restart_timer(self, progress: Progress, now_ms: int) -> None:
         due = [lease.until_ms for lease in progress.leases.values() if lease.state is not LeaseState.READY]
+        postponed_ms = progress.next_due_ms()
+        if postponed_ms is not None and postponed_ms > now_ms:
+            due.append(postponed_ms)  # what is due already waits for a consumer, not for the clock
         if due:
             self.set_timer(progress, min(due))
 
@@ -260,7 +300,8 @@ class Dispatcher:
         for group in partition.topic.groups.values():
             progress = group.progress[partition.number]
             # Most have long been finished: what only that group needs is looked at before the disk is.
-            lease = next((lease for lease in progress.leases.values() if lease.index == index), None)
+            held = chain(progress.leases.values(), progress.postponed.values())
+            lease = next((lease for lease in held if lease.index == index), None)
             waiting = index >= progress.position if lease is None else lease.state is not LeaseState.LEASED
             if not waiting:
                 continue

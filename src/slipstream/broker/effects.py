@@ -40,7 +40,7 @@ class Publications:
 class Effects:
     """Collected by the broker, emptied by whoever runs it."""
 
-    __slots__ = ("changes", "deliveries", "publications")
+    __slots__ = ("changes", "deliveries", "ended", "publications")
 
     def __init__(self) -> None:
         self.changes: list[bytes] = []
@@ -49,3 +49,5 @@ class Effects:
         """To be handed back to `Broker.committed` when those changes are safe."""
         self.deliveries: list[Delivery] = []
         """To be sent now: what they announce is already in the journal."""
+        self.ended: list[Consumer] = []
+        """To be told that their group or topic is no more."""

@@ -81,6 +81,10 @@ class Meta(msgspec.Struct, array_like=True, frozen=True):
     envelope: Envelope | None = None
     routing: Routing | None = None
     attributes: dict[str, str] | None = None
+    deliver_at_ms: int | None = None
+    """Consumers get it no earlier."""
+    redriven_from: str = ""
+    """`dlq.<topic>/<partition>/<offset>` of the dead letter it was."""
 
 
 NO_META = Meta()
@@ -89,10 +93,8 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Meta).decode
 
 
-def encode_meta(envelope: Envelope | None, routing: Routing | None, attributes: dict[str, str] | None) -> bytes:
-    if envelope is None and routing is None and attributes is None:
-        return b""
-    return _encode(Meta(envelope, routing, attributes))
+def encode_meta(meta: Meta) -> bytes:
+    return _encode(meta) if meta != NO_META else b""
 
 
 def decode_meta(encoded: bytes) -> Meta:

@@ -19,6 +19,10 @@ class InvalidArgument(BrokerError):
     code = "INVALID_ARGUMENT"
 
 
+class NotFound(InvalidArgument):
+    """It names something that is not there. `/v1` knows no such code and says INVALID_ARGUMENT, as DriftQ does."""
+
+
 class FailedPrecondition(BrokerError):
     """The command is well formed but the state it needs is not there (someone else owns it, it is under way)."""
 

@@ -63,23 +63,32 @@ class Consumer:
     def ready(self) -> bool:
         return self.open and self.credit != 0 and self.unsent_bytes < self.window_bytes
 
+    def has_room(self, size: int) -> bool:
+        """Whether a message of this size is within what was asked for; the first one always is.
+
+        A stream is asked for no size: its window only says when to wait.
+        """
+        return self.credit is None or self.unsent_bytes == 0 or self.unsent_bytes + size <= self.window_bytes
+
 
 class Progress:
     """How far a group is in one partition.
 
-    Everything before `position` was delivered at least once. Of that, exactly the messages in `leases` are not
-    finished; so each ack is remembered on its own (ruling 2) at a cost bounded by what is in flight, not by how long
-    the oldest unfinished message has been stuck.
+    Everything before `position` was delivered at least once, or is not due yet. Of that, exactly the messages in
+    `leases` and `postponed` are not finished; so each ack is remembered on its own (ruling 2) at a cost bounded by what
+    is in flight, not by how long the oldest unfinished message has been stuck.
     """
 
     __slots__ = (
         "cursor",
         "done_bytes",
+        "due",
         "finished_ahead",
         "group",
         "leases",
         "partition",
         "position",
+        "postponed",
         "ready",
         "timer_ms",
         "unreadable",
@@ -92,9 +101,13 @@ class Progress:
         self.cursor = -1
         """The highest offset delivered."""
         self.leases: dict[int, Lease] = {}
-        """By offset, in order of first delivery, which is offset order."""
+        """By offset, in order of first delivery."""
         self.ready: list[int] = []
         """Heap of offsets due for redelivery; may hold stale ones."""
+        self.postponed: dict[int, Lease] = {}
+        """By offset: passed over, because they were not due yet. They do not count as in flight."""
+        self.due: list[tuple[int, int]] = []
+        """Heap of (when, offset) of what is postponed; may hold stale ones."""
         self.finished_ahead: dict[int, tuple[int, int]] = {}
         """offset → (index, size) of what was finished without ever being delivered: its deadline passed."""
         self.done_bytes = partition.first_bytes
@@ -106,7 +119,7 @@ class Progress:
     @property
     def done(self) -> int:
         """How many records are finished, or gone through retention."""
-        return self.position - len(self.leases) + len(self.finished_ahead)
+        return self.position - len(self.leases) - len(self.postponed) + len(self.finished_ahead)
 
     @property
     def lag(self) -> int:
@@ -115,7 +128,15 @@ class Progress:
     @property
     def watermark(self) -> int:
         """Everything at or below this offset is finished; the "last acked offset" we report."""
-        return next(iter(self.leases)) - 1 if self.leases else self.cursor
+        if not self.leases and not self.postponed:
+            return self.cursor
+        return min(*self.leases, *self.postponed, self.cursor + 1) - 1
+
+    @property
+    def oldest_unfinished(self) -> int:
+        """The index of the first record that is not finished, or the end."""
+        indexes = [lease.index for lease in (*self.leases.values(), *self.postponed.values())]
+        return min(indexes, default=self.position)
 
     def deliver(self, lease: Lease) -> None:
         """Takes note of a delivery, first or repeated."""
@@ -140,12 +161,45 @@ class Progress:
         self.cursor = offset
 
     def finish(self, offset: int, index: int, size: int) -> None:
-        lease = self.leases.pop(offset, None)
+        lease = self.leases.pop(offset, None) or self.postponed.pop(offset, None)
         if lease is not None:
             self.done_bytes += lease.size
         elif index >= self.position:
             self.finished_ahead[offset] = (index, size)
             self.done_bytes += size
+
+    def postpone(self, lease: Lease) -> None:
+        """Passes over the record at `position` until it is due."""
+        self.postponed[lease.offset] = lease
+        heappush(self.due, (lease.until_ms, lease.offset))
+        self.position = lease.index + 1
+        self.cursor = lease.offset
+        self.skip_finished()
+
+    def next_due(self, now_ms: int) -> Lease | None:
+        """Of what was postponed, what is due first, if it is due now."""
+        while self.due and self.due[0][0] <= now_ms:
+            lease = self.postponed.get(self.due[0][1])
+            if lease is not None:
+                return lease
+            heappop(self.due)
+        return None
+
+    def next_due_ms(self) -> int | None:
+        """When the next of what was postponed is due."""
+        while self.due and self.due[0][1] not in self.postponed:
+            heappop(self.due)
+        return self.due[0][0] if self.due else None
+
+    def move(self, index: int, cursor: int, done_bytes: int) -> None:
+        """Goes on from `index`, whatever was held or finished around it."""
+        self.position = index
+        self.cursor = cursor
+        self.done_bytes = done_bytes
+        for held in (self.leases, self.ready, self.postponed, self.due, self.finished_ahead):
+            held.clear()
+        self.timer_ms = None
+        self.unreadable = ""
 
     def make_ready(self, lease: Lease) -> None:
         lease.state = LeaseState.READY
@@ -162,11 +216,13 @@ class Progress:
 
     def trim(self, first_index: int, first_bytes: int) -> int:
         """Retention removed the records below `first_index`; returns how many of them were not finished here."""
-        gone = [lease for lease in self.leases.values() if lease.index < first_index]
-        for lease in gone:
-            del self.leases[lease.offset]
-            self.done_bytes += lease.size
-        lost = len(gone)
+        lost = 0
+        for held in (self.leases, self.postponed):
+            gone = [lease for lease in held.values() if lease.index < first_index]
+            for lease in gone:
+                del held[lease.offset]
+                self.done_bytes += lease.size
+            lost += len(gone)
         if self.position < first_index:
             lost += first_index - self.position
             self.position = first_index
@@ -180,7 +236,7 @@ class Progress:
 class Group:
     """Readers who share the messages of one topic: each message goes to one of them at a time."""
 
-    __slots__ = ("consumers", "first", "id", "last_seen_ms", "lost", "name", "progress", "topic", "turn")
+    __slots__ = ("consumers", "first", "id", "last_seen_ms", "lost", "name", "paused", "progress", "topic", "turn")
 
     def __init__(self, group_id: int, topic: Topic, name: str) -> None:
         self.id = group_id
@@ -194,6 +250,8 @@ class Group:
         self.last_seen_ms = 0
         self.lost = 0
         """Messages that retention removed before this group finished them (ruling 17)."""
+        self.paused = False
+        """Nothing is delivered until it is resumed; what is on lease may be finished."""
 
     def next_consumer(self) -> Consumer | None:
         """The next one in turn that can take a message."""
@@ -207,5 +265,5 @@ class Group:
         return None
 
     def can_take(self) -> bool:
-        """Whether some consumer is ready."""
-        return any(consumer.ready for consumer in self.consumers)
+        """Whether some consumer is ready, and may be served."""
+        return not self.paused and any(consumer.ready for consumer in self.consumers)

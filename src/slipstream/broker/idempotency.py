@@ -48,7 +48,11 @@ class Operation(msgspec.Struct, array_like=True, gc=False):
     error: str = ""
     partition: int = 0
     offset: int = -1
-    """Where the message went, for a producer's key."""
+    """Where the message went, for a producer's key; the first of them, for a batch."""
+    count: int = 0
+    """Of the messages in a batch."""
+    places: list[tuple[int, int, int]] = []
+    """Where they went (topic id, partition, offset), unless that was `count` offsets of one topic in a row."""
 
 
 _encode_page = msgspec.msgpack.Encoder().encode

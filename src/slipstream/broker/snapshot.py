@@ -10,6 +10,7 @@ import msgspec
 from slipstream.broker.changes import GroupCreated, TopicCreated
 from slipstream.broker.group import Lease, LeaseState, Progress
 from slipstream.broker.idempotency import Status
+from slipstream.broker.indexes import IndexSet
 from slipstream.broker.state import State
 from slipstream.broker.topic import Topic, TopicOverrides
 
@@ -23,6 +24,9 @@ def take_snapshot(state: State) -> bytes:
             once=state.once.pages(),
             deadlines=state.deadlines,
             dead_lettered=[(*key, count) for key, count in state.dead_lettered.items()],
+            batches=state.batches.pages(),
+            last_topic_id=state.last_topic_id,
+            last_group_id=state.last_group_id,
         )
     )
 
@@ -33,13 +37,17 @@ def restore_snapshot(state: State, encoded: bytes) -> None:
     for image in snapshot.topics:
         image.restore(state)
     state.produced.restore(snapshot.produced)
+    state.batches.restore(snapshot.batches)
     # A produce that was under way is in the journal before the snapshot is used, or the snapshot is not used.
-    for operation in state.produced.operations.values():
+    for operation in (*state.produced.operations.values(), *state.batches.operations.values()):
         operation.status = Status.COMMITTED
     state.once.restore(snapshot.once)
     state.deadlines = snapshot.deadlines
     for topic, reason, count in snapshot.dead_lettered:
         state.dead_lettered[topic, reason] = count
+    # Those of the last ones may be higher, if they were deleted.
+    state.last_topic_id = max(state.last_topic_id, snapshot.last_topic_id)
+    state.last_group_id = max(state.last_group_id, snapshot.last_group_id)
 
 
 class _LeaseImage(msgspec.Struct, array_like=True, gc=False):
@@ -60,6 +68,8 @@ class _ProgressImage(msgspec.Struct, array_like=True):
     done_bytes: int
     leases: list[_LeaseImage]
     finished_ahead: dict[int, tuple[int, int]]
+    postponed: list[tuple[int, int, int, int]] = []
+    """(offset, index, size, when it is due)"""
 
     @classmethod
     def of(cls, progress: Progress) -> _ProgressImage:
@@ -77,9 +87,14 @@ class _ProgressImage(msgspec.Struct, array_like=True):
             )
             for lease in progress.leases.values()
         ]
-        return cls(progress.position, progress.cursor, progress.done_bytes, leases, progress.finished_ahead)
+        postponed = [(lease.offset, lease.index, lease.size, lease.until_ms) for lease in progress.postponed.values()]
+        return cls(progress.position, progress.cursor, progress.done_bytes, leases, progress.finished_ahead, postponed)
 
     def restore(self, progress: Progress) -> None:
+        for offset, index, size, due_ms in self.postponed:
+            waiting = Lease(offset, index, size, 0, "", due_ms)
+            waiting.state = LeaseState.WAITING
+            progress.postpone(waiting)
         progress.position = self.position
         progress.cursor = self.cursor
         progress.done_bytes = self.done_bytes
@@ -101,6 +116,7 @@ class _GroupImage(msgspec.Struct, array_like=True):
     last_seen_ms: int
     lost: int
     progress: list[_ProgressImage]
+    paused: bool = False
 
 
 class _TopicImage(msgspec.Struct, array_like=True):
@@ -112,6 +128,9 @@ class _TopicImage(msgspec.Struct, array_like=True):
     partitions: list[tuple[int, int, int, int]]
     """(records, bytes, first index, bytes before it)"""
     groups: list[_GroupImage]
+    first_offsets: list[int] = []
+    redriven: list[list[tuple[int, int]]] = []
+    """By partition, as ranges of indexes."""
 
     @classmethod
     def of(cls, topic: Topic) -> _TopicImage:
@@ -123,9 +142,11 @@ class _TopicImage(msgspec.Struct, array_like=True):
             topic.next_offset,
             [(p.count, p.bytes_total, p.first_index, p.first_bytes) for p in topic.partitions],
             [
-                _GroupImage(g.id, g.name, g.last_seen_ms, g.lost, [_ProgressImage.of(p) for p in g.progress])
+                _GroupImage(g.id, g.name, g.last_seen_ms, g.lost, [_ProgressImage.of(p) for p in g.progress], g.paused)
                 for g in topic.groups.values()
             ],
+            [p.first_offset for p in topic.partitions],
+            [p.redriven.ranges() if p.redriven is not None else [] for p in topic.partitions],
         )
 
     def restore(self, state: State) -> None:
@@ -140,10 +161,15 @@ class _TopicImage(msgspec.Struct, array_like=True):
             partition.first_index = first_index
             partition.first_bytes = first_bytes
             partition.log.start_at(count, bytes_total)
+        for partition, first_offset in zip(topic.partitions, self.first_offsets, strict=False):
+            partition.first_offset = first_offset
+        for partition, ranges in zip(topic.partitions, self.redriven, strict=False):
+            partition.redriven = IndexSet(ranges) if ranges else None
         for image in self.groups:
             group = state.group_created(GroupCreated(image.group_id, topic.id, image.name))
             group.last_seen_ms = image.last_seen_ms
             group.lost = image.lost
+            group.paused = image.paused
             for progress, saved in zip(group.progress, image.progress, strict=True):
                 saved.restore(progress)
 
@@ -154,6 +180,9 @@ class _Snapshot(msgspec.Struct, array_like=True):
     once: list[bytes]
     deadlines: list[tuple[int, int, int, int]]
     dead_lettered: list[tuple[str, str, int]]
+    batches: list[bytes] = []
+    last_topic_id: int = 0
+    last_group_id: int = 0
 
 
 _encode = msgspec.msgpack.Encoder().encode

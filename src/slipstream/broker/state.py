@@ -8,21 +8,31 @@ from heapq import heappush
 from typing import TypeAlias
 
 from slipstream.broker.changes import (
+    BatchCommitted,
     Change,
     Delivered,
     Extended,
     Failed,
     Finished,
     GroupCreated,
+    GroupForgotten,
+    GroupMoved,
+    GroupPaused,
     OnceBegan,
     OnceSettled,
+    Postponed,
+    Redriven,
+    TopicChanged,
     TopicCreated,
+    TopicDeleted,
     Trimmed,
 )
 from slipstream.broker.config import BrokerConfig
 from slipstream.broker.envelope import decode_meta
+from slipstream.broker.errors import NotFound
 from slipstream.broker.group import Group, Lease, LeaseState, Progress
-from slipstream.broker.idempotency import Registry, Status, short
+from slipstream.broker.idempotency import Operation, Registry, Status, short
+from slipstream.broker.indexes import IndexSet
 from slipstream.broker.topic import Partition, PartitionLog, Topic
 from slipstream.record import Published
 
@@ -44,8 +54,11 @@ class State:
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[int, Topic] = {}
         self.groups_by_id: dict[int, Group] = {}
-        self._last_group_id = 0
+        self.last_topic_id = 0
+        self.last_group_id = 0
+        """Numbers are never given twice, or what is left of a topic could be taken for another's."""
         self.produced = Registry(config.idempotency_ttl_ms, config.idempotency_keys_max)
+        self.batches = Registry(config.idempotency_ttl_ms, config.idempotency_keys_max)
         self.once = Registry(config.idempotency_ttl_ms, config.idempotency_keys_max)
         self.deadlines: list[tuple[int, int, int, int]] = []
         """Heap of (deadline_ms, topic id, partition, index) of messages somebody may still be waiting for."""
@@ -62,6 +75,14 @@ class State:
             Trimmed: self.trimmed,
             OnceBegan: self.once_began,
             OnceSettled: self.once_settled,
+            TopicChanged: self.topic_changed,
+            TopicDeleted: self.topic_deleted,
+            GroupMoved: self.group_moved,
+            GroupPaused: self.group_paused,
+            GroupForgotten: self.group_forgotten,
+            Postponed: self.postponed,
+            BatchCommitted: self.batch_committed,
+            Redriven: self.redriven,
         }
 
     def replay(self, changes: Iterable[Change]) -> None:
@@ -69,19 +90,44 @@ class State:
         for change in changes:
             apply[type(change)](change)
 
+    def topic(self, name: str) -> Topic:
+        topic = self.topics.get(name)
+        if topic is None:
+            raise NotFound(f"topic does not exist (create it first): {name}")
+        return topic
+
     def next_topic_id(self) -> int:
-        return next(reversed(self.topics_by_id), 0) + 1  # they are there in the order they were created
+        return self.last_topic_id + 1
 
     def next_group_id(self) -> int:
-        return self._last_group_id + 1
+        return self.last_group_id + 1
 
     def topic_created(self, change: TopicCreated) -> Topic:
         topic = Topic(change.topic_id, change.name, change.overrides, self.config.topic, change.created_ms)
-        topic.partitions = [
-            Partition(topic, number, self.open_log(topic.id, topic.name, number)) for number in range(change.partitions)
-        ]
+        self._add_partitions(topic, change.partitions)
         self.topics[topic.name] = self.topics_by_id[topic.id] = topic
+        self.last_topic_id = max(self.last_topic_id, topic.id)
         return topic
+
+    def topic_changed(self, change: TopicChanged) -> None:
+        topic = self.topics_by_id[change.topic_id]
+        topic.overrides = change.overrides
+        topic.config = change.overrides.over(self.config.topic)
+        self._add_partitions(topic, change.partitions)
+
+    def _add_partitions(self, topic: Topic, count: int) -> None:
+        for number in range(len(topic.partitions), count):
+            partition = Partition(topic, number, self.open_log(topic.id, topic.name, number))
+            topic.partitions.append(partition)
+            for group in topic.groups.values():
+                group.progress.append(Progress(group, partition))
+
+    def topic_deleted(self, change: TopicDeleted) -> None:
+        """Its dead letters, which are another topic, stay."""
+        topic = self.topics_by_id.pop(change.topic_id)
+        del self.topics[topic.name]
+        for group in list(topic.groups.values()):
+            self.group_forgotten(GroupForgotten(group.id))
 
     def published(self, change: Published) -> None:
         topic = self.topics_by_id[change.topic_id]
@@ -90,10 +136,11 @@ class State:
         index = partition.append(record, record.size)
         partition.committed = partition.count
         topic.next_offset = max(topic.next_offset, record.offset + 1)
-        envelope = decode_meta(record.meta).envelope
+        meta = decode_meta(record.meta)
+        envelope = meta.envelope
         if envelope is None or envelope.dlq is not None:
             return
-        if envelope.idempotency_key:
+        if envelope.idempotency_key and not meta.redriven_from:
             identity = (short(envelope.tenant_id), topic.id, short(envelope.idempotency_key))
             operation = self.produced.put(identity, Status.COMMITTED, record.timestamp_ms)
             operation.partition, operation.offset = partition.number, record.offset
@@ -108,13 +155,41 @@ class State:
         topic = self.topics_by_id[change.topic_id]
         group = Group(change.group_id, topic, change.name)
         topic.groups[group.name] = self.groups_by_id[group.id] = group
-        self._last_group_id = max(self._last_group_id, group.id)
+        self.last_group_id = max(self.last_group_id, group.id)
         return group
+
+    def group_moved(self, change: GroupMoved) -> None:
+        self._progress(change.group_id, change.partition).move(change.index, change.cursor, change.done_bytes)
+
+    def group_paused(self, change: GroupPaused) -> None:
+        self.groups_by_id[change.group_id].paused = change.paused
+
+    def group_forgotten(self, change: GroupForgotten) -> None:
+        group = self.groups_by_id.pop(change.group_id)
+        del group.topic.groups[group.name]
+        for progress in group.progress:
+            progress.timer_ms = None  # nothing is left to look after
+
+    def postponed(self, change: Postponed) -> None:
+        lease = Lease(change.offset, change.index, change.size, 0, "", change.due_ms)
+        lease.state = LeaseState.WAITING
+        self._progress(change.group_id, change.partition).postpone(lease)
+
+    def batch_committed(self, change: BatchCommitted) -> Operation:
+        operation = self.batches.put(("", change.topic_id, change.key), Status.COMMITTED, change.at_ms)
+        operation.offset, operation.count, operation.places = change.first_offset, change.count, change.places
+        return operation
+
+    def redriven(self, change: Redriven) -> None:
+        partition = self.topics_by_id[change.topic_id].partitions[change.partition]
+        if partition.redriven is None:
+            partition.redriven = IndexSet()
+        partition.redriven.add(change.index)
 
     def delivered(self, change: Delivered) -> Lease:
         progress = self._progress(change.group_id, change.partition)
         lease = Lease(change.offset, change.index, change.size, change.attempts, change.owner, change.lease_until_ms)
-        before = progress.leases.get(change.offset)
+        before = progress.leases.get(change.offset) or progress.postponed.pop(change.offset, None)
         if before is not None:
             lease.last_error = before.last_error
         progress.deliver(lease)
@@ -146,6 +221,9 @@ class State:
         partition = topic.partitions[change.partition]
         partition.first_index = change.first_index
         partition.first_bytes = change.first_bytes
+        partition.first_offset = change.first_offset
+        if partition.redriven is not None:
+            partition.redriven.drop_below(change.first_index)
         lost = 0
         for group in topic.groups.values():
             missed = group.progress[change.partition].trim(change.first_index, change.first_bytes)

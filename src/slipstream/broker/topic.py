@@ -8,6 +8,7 @@ import msgspec
 from fnv_hash_fast import fnv1a_32
 
 from slipstream.broker.envelope import RetryPolicy
+from slipstream.broker.indexes import IndexSet
 from slipstream.record import Record
 
 if TYPE_CHECKING:
@@ -71,6 +72,24 @@ class PartitionLog(Protocol):
         """The index of the record with this offset, or None where no record has it (any more)."""
         ...
 
+    def index_from(self, offset: int) -> int:
+        """The index of the first record still there that has this offset or a later one; the end if none has.
+
+        Raises LogUnreadable where the storage is damaged, and so do the next two.
+        """
+        ...
+
+    def index_at(self, timestamp_ms: int) -> int:
+        """The index of the first record still there that was stored at this time or later; the end if none was.
+
+        Where the clock was set back over a restart, the first of several such places.
+        """
+        ...
+
+    def bytes_before(self, index: int) -> int:
+        """Key and value bytes ever written before the record at `index`, which is still there, or the end."""
+        ...
+
 
 class Partition:
     """One ordered log of a topic."""
@@ -81,10 +100,12 @@ class Partition:
         "count",
         "first_bytes",
         "first_index",
+        "first_offset",
         "floor_bytes",
         "floor_count",
         "log",
         "number",
+        "redriven",
         "topic",
     )
 
@@ -102,9 +123,13 @@ class Partition:
         """The oldest record retention has left."""
         self.first_bytes = 0
         """Bytes ever written before `first_index`."""
+        self.first_offset = 0
+        """The offset behind the last one that retention has removed."""
         self.floor_count = 0
         """At least this many records are finished by every group that counts; and their bytes."""
         self.floor_bytes = 0
+        self.redriven: IndexSet | None = None
+        """Of dead letters: those that were sent back."""
 
     def append(self, record: Record, size: int) -> int:
         index = self.count
@@ -115,7 +140,7 @@ class Partition:
 
 
 class Topic:
-    """A named stream with a fixed number of partitions and any number of groups."""
+    """A named stream with partitions, which may become more and never fewer, and any number of groups."""
 
     __slots__ = (
         "config",
@@ -141,6 +166,11 @@ class Topic:
         self.partitions: list[Partition] = []
         self.groups: dict[str, Group] = {}
         self.is_dead_letter = name.startswith(DEAD_LETTER_PREFIX)
+
+    @property
+    def incarnation(self) -> str:
+        """Tells this topic from another of its name, before it or after it, here or in another directory."""
+        return f"{self.id}-{self.created_ms:x}"
 
     def partition_for(self, key: bytes) -> Partition:
         """Ruling 1: FNV-1a of the key, modulo the count; without a key the first."""

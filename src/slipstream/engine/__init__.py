@@ -4,6 +4,34 @@ The server and the embedded bus stand on this. No delivery rule lives here, only
 before it is answered, what is answered together, when the clock is looked at.
 """
 
-from slipstream.engine.engine import Engine, EngineConfig, Sink, Waiter
+from slipstream.engine.clock import Clock, ManualClock, Timekeeper
+from slipstream.engine.dead_letters import (
+    Redrive,
+    Redrives,
+    RedriveTask,
+    Selection,
+    dead_letter_topic,
+    is_redriven,
+    scan,
+)
+from slipstream.engine.engine import Answer, Engine, EngineConfig, Sink, Waiter
+from slipstream.engine.reading import read_slice
 
-__all__ = ["Engine", "EngineConfig", "Sink", "Waiter"]
+__all__ = [
+    "Answer",
+    "Clock",
+    "Engine",
+    "EngineConfig",
+    "ManualClock",
+    "Redrive",
+    "RedriveTask",
+    "Redrives",
+    "Selection",
+    "Sink",
+    "Timekeeper",
+    "Waiter",
+    "dead_letter_topic",
+    "is_redriven",
+    "read_slice",
+    "scan",
+]

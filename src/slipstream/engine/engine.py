@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -17,7 +17,9 @@ from slipstream.broker import (
     Consumer,
     Delivery,
     Envelope,
+    NewMessage,
     Overloaded,
+    Partition,
     Placement,
     Publications,
     RoutingDecision,
@@ -26,12 +28,13 @@ from slipstream.broker import (
     Unavailable,
 )
 from slipstream.broker.changes import decode_changes
-from slipstream.engine.clock import Clock
+from slipstream.engine.clock import Clock, Timekeeper, Timer
 from slipstream.record import LogUnreadable
-from slipstream.store import Damaged, Durability, Store, TornTail
+from slipstream.store import Damaged, Durability, LogSlice, Store, TornTail
 
 log = logging.getLogger(__name__)
 
+ResultT = TypeVar("ResultT")
 
 LAZY_S = 0.02
 LAZY_CHANGES = 16_384
@@ -55,6 +58,28 @@ class Sink(Protocol):
 
     def deliver(self, deliveries: list[Delivery]) -> None: ...
 
+    def ended(self) -> None:
+        """Its group or topic is no more: nothing will come."""
+        ...
+
+
+class Answer:
+    """A waiter to be awaited."""
+
+    def __init__(self) -> None:
+        self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def settled(self, error: BrokerError | None) -> None:
+        if self._future.done():
+            return  # whoever waited has gone
+        if error is None:
+            self._future.set_result(None)
+        else:
+            self._future.set_exception(error)
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._future.__await__()
+
 
 class _Batch:
     """The commands of one turn of the event loop: one entry in the journal."""
@@ -73,7 +98,13 @@ class Engine:
     All that happens within one turn of the loop is one batch. While the journal syncs a batch, the next one fills.
     """
 
-    def __init__(self, broker_config: BrokerConfig, store: Store, config: EngineConfig | None = None) -> None:
+    def __init__(
+        self,
+        broker_config: BrokerConfig,
+        store: Store,
+        config: EngineConfig | None = None,
+        clock: Timekeeper | None = None,
+    ) -> None:
         self.config = config or EngineConfig()
         self.store = store
         self.broker = Broker(broker_config, store.open_log)
@@ -89,12 +120,13 @@ class Engine:
         self._unsubmitted: list[bytes] = []
         self._submit_timer: asyncio.TimerHandle | None = None
         self._flush_scheduled = False
+        self._watchers: dict[Partition, list[Callable[[], None]]] = {}
         self._closed = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._timer_due_ms = 0
-        self._retention_timer: asyncio.TimerHandle | None = None
+        self._retention_timer: Timer | None = None
         self._rotated_at_ms = 0
-        self._clock = Clock()
+        self._clock: Timekeeper = clock or Clock()
         self._now_ms = 0
         self._loop: asyncio.AbstractEventLoop
 
@@ -112,6 +144,7 @@ class Engine:
             # The checksum is right and the content is not: written by a newer slipstream, or by a bug.
             reason = f"it cannot be applied ({type(error).__name__}: {error})"
             raise Damaged(*store.recovery.at, reason) from error
+        store.keep_topics(set(broker.state.topics_by_id))
         for topic in broker.state.topics.values():
             for partition in topic.partitions:
                 if partition.first_index:
@@ -183,6 +216,37 @@ class Engine:
         self.broker.nack(self.now_ms(), topic, group, partition, offset, owner, reason)
         self._wait(waiter)
 
+    def produce_batch(
+        self, waiter: Waiter, topic: str, messages: Sequence[NewMessage], idempotency_key: str = ""
+    ) -> list[Placement]:
+        if not self._flush_scheduled:
+            self._schedule_flush()
+        if self._refusal is not None:
+            raise self._refusal
+        placements = self.broker.produce_batch(self._now_ms, topic, messages, idempotency_key)
+        self._waiters.append(waiter)
+        return placements
+
+    def run(self, waiter: Waiter, command: Callable[[Broker, int], ResultT]) -> ResultT:
+        """Any other command: it gets the broker and the time, and what it returns holds once `waiter` is settled."""
+        self._check_writable()
+        result = command(self.broker, self.now_ms())
+        self._wait(waiter)
+        return result
+
+    async def perform(self, command: Callable[[Broker, int], ResultT]) -> ResultT:
+        """Likewise, for who can wait."""
+        answer = Answer()
+        result = self.run(answer, command)
+        await answer
+        return result
+
+    async def delete_topic(self, name: str) -> None:
+        answer = Answer()
+        topic = self.run(answer, lambda broker, _: broker.delete_topic(name))
+        self._after.append(lambda: self.store.delete_topic(topic.id))
+        await answer
+
     def create_topic(
         self, waiter: Waiter, name: str, partitions: int = 1, overrides: TopicOverrides | None = None
     ) -> Topic:
@@ -191,11 +255,36 @@ class Engine:
         self._wait(waiter)
         return topic
 
-    def attach(self, topic: str, group: str, owner: str, lease_ms: int, sink: Sink) -> Consumer:
+    def attach(
+        self,
+        topic: str,
+        group: str,
+        owner: str,
+        lease_ms: int,
+        sink: Sink,
+        credit: int | None = None,
+        window_bytes: int = 0,
+    ) -> Consumer:
+        """A stream, or with `credit` somebody who takes so many messages and no more than `window_bytes`."""
         self._check_writable()
-        consumer = self.broker.attach(self.now_ms(), topic, group, owner, lease_ms, None, sink)
+        consumer = self.broker.attach(self.now_ms(), topic, group, owner, lease_ms, credit, sink, window_bytes)
         self._schedule_flush()
         return consumer
+
+    def slice(self, partition: Partition, first: int, end: int, max_bytes: int) -> LogSlice:
+        """Records of a partition, to be read in another thread."""
+        return self.store.log(partition.topic.id, partition.number).slice(first, end, max_bytes)
+
+    def watch(self, partition: Partition, callback: Callable[[], None]) -> None:
+        """Calls back, once, when the partition has something new to read."""
+        self._watchers.setdefault(partition, []).append(callback)
+
+    def unwatch(self, partition: Partition, callback: Callable[[], None]) -> None:
+        callbacks = self._watchers.get(partition, [])
+        if callback in callbacks:
+            callbacks.remove(callback)
+        if not callbacks:
+            self._watchers.pop(partition, None)
 
     def detach(self, consumer: Consumer) -> None:
         self.broker.detach(self.now_ms(), consumer)
@@ -249,6 +338,8 @@ class Engine:
         while True:
             while effects.deliveries:
                 self._send()
+            if effects.ended:
+                self._end()
             if not effects.changes and not self._waiters and not self._after:
                 break
             if self._in_journal and not everything:
@@ -311,9 +402,16 @@ class Engine:
     def _settle(self, batch: _Batch) -> None:
         if batch.publications:
             self.broker.committed(batch.publications, self.now_ms())
+            if self._watchers:
+                self._tell_watchers(batch.publications)
         self._answer(batch.waiters, None)
         for action in batch.after:
             action()
+
+    def _tell_watchers(self, publications: Publications) -> None:
+        for partition in publications.ends:
+            for callback in self._watchers.pop(partition, ()):
+                callback()
 
     def _refuse(self, batch: _Batch, failure: Unavailable) -> None:
         self._answer(batch.waiters, failure)
@@ -341,6 +439,15 @@ class Engine:
                 consumer.open = False
             self.broker.sent(self.now_ms(), consumer)
 
+    def _end(self) -> None:
+        ended, self.broker.effects.ended = self.broker.effects.ended, []
+        for consumer in ended:
+            sink: Sink = consumer.sink  # type: ignore[assignment]
+            try:
+                sink.ended()
+            except Exception:
+                log.exception("owner %s could not be told that its group is gone", consumer.owner)
+
     # Time
 
     def _set_timer(self) -> None:
@@ -350,8 +457,7 @@ class Engine:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_due_ms = due_ms
-        delay_ms = max(due_ms - self.now_ms(), self.config.tick_ms)
-        self._timer = self._loop.call_later(delay_ms / 1000, self._tick)
+        self._timer = self._clock.call_at(self._loop, due_ms, self.config.tick_ms, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
@@ -369,7 +475,10 @@ class Engine:
         self.store.rotate(self.broker.snapshot())
 
     def _check_retention(self) -> None:
-        self._retention_timer = self._loop.call_later(self.config.retention_check_ms / 1000, self._check_retention)
+        every_ms = self.config.retention_check_ms
+        self._retention_timer = self._clock.call_at(
+            self._loop, self.now_ms() + every_ms, every_ms, self._check_retention
+        )
         if self.failure is not None:
             return
         for topic in self.broker.state.topics.values():
@@ -393,10 +502,10 @@ class Engine:
         )
         if end is None:
             return
-        first_index, first_bytes = end
+        first_index, first_bytes, first_offset = end
         if first_index <= partition.first_index:
             return  # already given up, and waiting for the journal to say so
-        lost = self.broker.trim(self.now_ms(), partition, first_index, first_bytes)
+        lost = self.broker.trim(self.now_ms(), partition, first_index, first_bytes, first_offset=first_offset)
         if lost:
             log.warning("retention removed %d unfinished messages of %s/%d", lost, topic.name, number)
         self._after.append(lambda: self.store.trim(topic.id, number, first_index))

@@ -93,9 +93,9 @@ class SalvagedState:
             found.append(Loss(what=f"{count} {what}", messages=count if is_message else 0))
         return found
 
-    def first_index(self, topic_id: int, partition: int) -> int:
+    def first_index(self, topic_id: int, partition: int) -> int | None:
         topic = self.state.topics_by_id.get(topic_id)
-        return topic.partitions[partition].first_index if topic is not None else 0
+        return topic.partitions[partition].first_index if topic is not None else None
 
     def contents(self) -> Contents:
         topics = self.state.topics.values()

@@ -2,37 +2,68 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from slipstream.engine import Engine, Redrives
+from slipstream.server.limits import Limits
 from slipstream.server.metrics import Metrics
+from slipstream.server.v2.endpoint import Endpoint, serve_call
+from slipstream.server.v2.endpoints import COLD
+from slipstream.server.v2.openapi import openapi
 
 
-def create_app(metrics: Metrics) -> ASGIApp:
+def create_app(engine: Engine, limits: Limits, metrics: Metrics, redrives: Redrives) -> Starlette:
     async def show_metrics(_: Request) -> Response:
         return Response(metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
+    async def show_openapi(_: Request) -> Response:
+        return JSONResponse(openapi())
+
+    by_path: dict[str, dict[str, Endpoint]] = {}
+    for endpoint in COLD:
+        by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
     app = Starlette(
-        routes=[Route("/metrics", show_metrics, methods=["GET"])],
+        routes=[
+            Route("/metrics", show_metrics, methods=["GET"]),
+            Route("/v2/openapi.json", show_openapi, methods=["GET"]),
+            *(_route(path, endpoints, engine, limits) for path, endpoints in by_path.items()),
+        ],
         middleware=[Middleware(RequestId)],
         exception_handlers={404: _not_found, 405: _method_not_allowed},
     )
     app.router.redirect_slashes = False  # an unknown path is 404, with or without a slash at its end
+    app.state.redrives = redrives
+    app.state.stopping = asyncio.Event()
+    """Set when the server stops: what would go on for ever ends."""
     return app
 
 
+def _route(path: str, endpoints: dict[str, Endpoint], engine: Engine, limits: Limits) -> Route:
+    async def serve(request: Request) -> Response:
+        method = "GET" if request.method == "HEAD" else request.method
+        return await serve_call(endpoints[method], engine, limits, request)
+
+    return Route(path, serve, methods=list(endpoints))
+
+
 async def _not_found(request: Request, _: Exception) -> Response:
-    message = f"there is nothing at {request.url.path}; use /v1/* endpoints"
+    message = f"there is nothing at {request.url.path}; use /v1/* endpoints, or /v2/*: /v2/openapi.json lists them"
     return _error(404, "NOT_FOUND", message)
 
 
-async def _method_not_allowed(request: Request, _: Exception) -> Response:
-    return _error(405, "METHOD_NOT_ALLOWED", f"use GET on {request.url.path}", {"Allow": "GET, HEAD"})
+async def _method_not_allowed(request: Request, error: Exception) -> Response:
+    headers = error.headers if isinstance(error, HTTPException) else None
+    allow = (headers or {}).get("Allow", "GET, HEAD")
+    return _error(405, "METHOD_NOT_ALLOWED", f"use {allow} on {request.url.path}", {"Allow": allow})
 
 
 def _error(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> Response:

@@ -16,11 +16,11 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from slipstream.server.exchange import Exchange
+from slipstream.server.exchange import NO_TYPES, Exchange, Types
 from slipstream.server.front import Front, Head
 from slipstream.server.response import render_error
+from slipstream.server.route import Route
 from slipstream.server.stream import Stream
-from slipstream.server.v1 import Route
 
 log = logging.getLogger(__name__)
 
@@ -85,8 +85,10 @@ class Connection(HttpToolsProtocol):
         self._route: Route | None = None
         self._head_bytes = 0
         self._header_count = 0
+        self._types: Types = NO_TYPES
         self._body: list[bytes] = []
         self._body_bytes = 0
+        self._body_bytes_max = 0
         self._length: int | None = None
         self._request_id: bytes | None = None
         self._plain = True
@@ -105,6 +107,9 @@ class Connection(HttpToolsProtocol):
         self._leave_group()
         self._stream = None
         self._waiting.clear()
+        for exchange in self._answers:
+            if exchange.pending is not None:
+                exchange.pending.abandon()
         if self._running is not None:
             self._running.disconnected = True
             self._running.message_event.set()
@@ -130,7 +135,7 @@ class Connection(HttpToolsProtocol):
             if head is None or len(data) != head.total or not data.startswith(head.data):
                 head = self._last_head = self.front.heads.find(data)
             if head is not None:
-                self._begin(head.route, Exchange(self, head.method, b"", data[head.size :], None, False))
+                self._begin(head.route, Exchange(self, head.method, b"", data[head.size :], None, False, head.types))
                 return
         self._parse(data)
 
@@ -180,7 +185,7 @@ class Connection(HttpToolsProtocol):
         if not self._head_done:
             if self._received > head_bytes:
                 self._refuse_headers()
-        elif self._received > head_bytes + CHUNKED_OVERHEAD * limits.body_bytes:
+        elif self._received > head_bytes + CHUNKED_OVERHEAD * self._body_bytes_max:
             self._refuse_body()
 
     # Parser callbacks
@@ -196,8 +201,10 @@ class Connection(HttpToolsProtocol):
         self._route = None
         self._head_bytes = 0
         self._header_count = 0
+        self._types = NO_TYPES
         self._body = []
         self._body_bytes = 0
+        self._body_bytes_max = self.front.limits.body_bytes
         self._length = None
         self._request_id = None
         self._plain = True
@@ -232,19 +239,26 @@ class Connection(HttpToolsProtocol):
             self._refuse(400, "INVALID_ARGUMENT", "this server speaks HTTP 1.1 and 1.0")
             return
         self._read_headers()
-        if self._length is not None and self._length > self.front.limits.body_bytes:
+        path, _, _ = self.url.partition(b"?")
+        self._route = self.front.routes.get(path)
+        if self._route is not None and self._route.body_bytes is not None:
+            self._body_bytes_max = self._route.body_bytes
+        if self._length is not None and self._length > self._body_bytes_max:
             self._refuse_body()
             return
-        path, _, _ = self.url.partition(b"?")
-        self._route = self.front.v1.routes.get(path)
         if self._route is None:
             self._begin_cold()
         elif self.expect_100_continue and not self._busy and self.parser.get_http_version() != "1.0":
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _read_headers(self) -> None:
+        content_type = accept = b""
         for name, value in self.headers:
             match name.lower():
+                case b"content-type":
+                    content_type = value
+                case b"accept":
+                    accept = value
                 case b"content-length":
                     self._length = int(value)
                 case b"x-request-id":
@@ -255,12 +269,13 @@ class Connection(HttpToolsProtocol):
                 case b"expect":
                     self.expect_100_continue = value.lower() == b"100-continue"
                     self._plain = False
+        self._types = (content_type, accept)
 
     def on_body(self, body: bytes) -> None:
         if self._deaf:
             return
         self._body_bytes += len(body)
-        if self._body_bytes > self.front.limits.body_bytes:
+        if self._body_bytes > self._body_bytes_max:
             self._refuse_body()
         elif self._route is None:
             super().on_body(body)
@@ -285,9 +300,9 @@ class Connection(HttpToolsProtocol):
         if self._plain and keep_alive and self._chunk_starts_message and not query:
             head = self._chunk[: self._chunk.find(b"\r\n\r\n") + 4]
             if len(head) + len(body) == len(self._chunk):
-                self.front.heads.remember(Head(head, route, method, len(body)))
+                self.front.heads.remember(Head(head, route, method, len(body), self._types))
         self._chunk_starts_message = False
-        self._begin(route, Exchange(self, method, query, body, request_id, not keep_alive))
+        self._begin(route, Exchange(self, method, query, body, request_id, not keep_alive, self._types))
 
     # Whose turn it is
 
@@ -300,7 +315,7 @@ class Connection(HttpToolsProtocol):
         at_rest = not (self._answers or self._waiting or self.flow.write_paused) and self._running is None
         if at_rest or (not self._waiting and self._may_begin(route)):
             self._answers.append(exchange)
-            self.front.v1.handle(route, exchange)
+            route.handle(route, exchange)
         else:
             self._wait((route, exchange))
 
@@ -327,7 +342,7 @@ class Connection(HttpToolsProtocol):
                 if route is None:
                     what.settled(None)  # a refusal, already rendered
                 else:
-                    self.front.v1.handle(route, what)
+                    route.handle(route, what)
             else:
                 self._run(what)
         self._advancing = False
@@ -401,8 +416,7 @@ class Connection(HttpToolsProtocol):
         self._refuse(431, "HEADERS_TOO_LARGE", message)
 
     def _refuse_body(self) -> None:
-        limit = self.front.limits.body_bytes
-        self._refuse(413, "PAYLOAD_TOO_LARGE", f"a request body is limited to {limit} bytes")
+        self._refuse(413, "PAYLOAD_TOO_LARGE", f"a request body is limited to {self._body_bytes_max} bytes")
 
     def _refuse(self, status: int, code: str, message: str) -> None:
         """The request cannot be read to its end: answer it in its turn, then close."""
@@ -511,6 +525,9 @@ class Connection(HttpToolsProtocol):
         else:
             self._deaf = not self._cold_begun  # whose body is still on its way
             self._say_goodbye()
+            for exchange in list(self._answers):
+                if exchange.pending is not None:
+                    exchange.pending.answer_now()
 
     def _say_goodbye(self) -> None:
         """The last answer says that the connection ends with it."""

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from slipstream.broker import BrokerError
 from slipstream.server.response import render_broker_error, with_headers
 
 if TYPE_CHECKING:
     from slipstream.server.connection import Connection
+
+Types: TypeAlias = tuple[bytes, bytes]
+"""Content-Type and Accept, as they were sent."""
+
+NO_TYPES: Types = (b"", b"")
+
+
+class Pending(Protocol):
+    """What answers an exchange later, by itself."""
+
+    def answer_now(self) -> None:
+        """The server stops: answer with what there is."""
+        ...
+
+    def abandon(self) -> None:
+        """The client has gone."""
+        ...
 
 
 class Exchange:
@@ -20,15 +37,24 @@ class Exchange:
         "connection",
         "done",
         "method",
+        "pending",
         "plain",
         "query",
         "refusal",
         "request_id",
         "response",
+        "types",
     )
 
     def __init__(
-        self, connection: Connection, method: bytes, query: bytes, body: bytes, request_id: bytes | None, close: bool
+        self,
+        connection: Connection,
+        method: bytes,
+        query: bytes,
+        body: bytes,
+        request_id: bytes | None,
+        close: bool,
+        types: Types = NO_TYPES,
     ) -> None:
         self.connection = connection
         self.method = method
@@ -39,6 +65,8 @@ class Exchange:
         """The connection ends with this answer."""
         self.plain = request_id is None and not close and method != b"HEAD"
         """The response goes out as it is."""
+        self.types = types
+        self.pending: Pending | None = None
         self.response = b""
         self.done = False
         self.refusal = False

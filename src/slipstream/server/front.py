@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from slipstream.engine import Engine
+from slipstream.server.exchange import NO_TYPES, Types
 from slipstream.server.limits import Limits
-from slipstream.server.v1 import V1, Route
+from slipstream.server.route import Route
 
 
 class Front:
     """What all connections of a server share."""
 
-    def __init__(self, engine: Engine, v1: V1, limits: Limits, sweep_ms: int = 1_000) -> None:
+    def __init__(self, engine: Engine, routes: dict[bytes, Route], limits: Limits, sweep_ms: int = 1_000) -> None:
         self.engine = engine
-        self.v1 = v1
+        self.routes = routes
+        """Paths that are answered inside the connection."""
         self.limits = limits
         self.sweep_ms = sweep_ms
         self.heads = HeadMemo()
@@ -26,12 +28,13 @@ class Front:
 class Head:
     """What a request head says, for one that was parsed before."""
 
-    __slots__ = ("data", "method", "route", "size", "total")
+    __slots__ = ("data", "method", "route", "size", "total", "types")
 
-    def __init__(self, data: bytes, route: Route, method: bytes, body_bytes: int) -> None:
+    def __init__(self, data: bytes, route: Route, method: bytes, body_bytes: int, types: Types = NO_TYPES) -> None:
         self.data = data
         self.route = route
         self.method = method
+        self.types = types
         self.size = len(data)
         self.total = len(data) + body_bytes
         """Head and body together."""

@@ -19,3 +19,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     connections: int = 10_000
     pipelined: int = 128
     """Requests under way on one connection before its reading is paused."""
+    batch_bytes: int = 16 << 20
+    """Body of a batch of messages."""
+    batch_messages: int = 10_000
+    """Messages in one request or answer of `/v2`."""
+    wait_ms: int = 60_000
+    """Longest wait for messages."""
+    read_bytes: int = 64 << 20
+    """Most that one read of the log may ask for."""

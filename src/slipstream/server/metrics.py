@@ -72,7 +72,7 @@ class BrokerCollector(Collector):
     def _totals(self) -> Iterable[Metric]:
         broker = self.engine.broker
         rejected = CounterMetricFamily("produce_rejected", "Refused by backpressure", labels=["reason"])
-        for reason, count in broker.rejected.items():
+        for reason, count in broker.intake.rejected.items():
             rejected.add_metric([reason], count)
         yield rejected
         refused = CounterMetricFamily("slipstream_requests_refused", "Cut off while being read", labels=["status"])
@@ -81,8 +81,8 @@ class BrokerCollector(Collector):
         yield refused
         router = self.router
         totals = {
-            "produced": ("Messages stored", broker.produced_total),
-            "deduplicated": ("Produces swallowed by an idempotency key", broker.deduplicated_total),
+            "produced": ("Messages stored", broker.intake.produced_total),
+            "deduplicated": ("Produces swallowed by an idempotency key", broker.intake.deduplicated_total),
             "delivered": ("Deliveries, repeated ones included", broker.dispatcher.delivered_total),
             "redelivered": ("Repeated deliveries", broker.dispatcher.redelivered_total),
             "acked": ("Acks", broker.acked_total),
@@ -90,7 +90,7 @@ class BrokerCollector(Collector):
             "router_decisions": ("Messages a router decided on", router.decided_total if router else 0),
             "router_failures": (
                 "Router errors, time-outs and impossible targets",
-                (router.failed_total if router else 0) + broker.router_misses_total,
+                (router.failed_total if router else 0) + broker.intake.router_misses_total,
             ),
             "idempotency_evicted": ("Keys forgotten before their time", broker.state.produced.evicted),
         }

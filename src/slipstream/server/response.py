@@ -55,6 +55,11 @@ def render(status: int, body: bytes = b"", headers: bytes = JSON) -> bytes:
     return b"".join((_STATUS_LINES[status], DATE.line, headers, b"Content-Length: %d\r\n\r\n" % len(body), body))
 
 
+def render_as(status: int, body: bytes, headers: bytes) -> bytes:
+    """A body that is complete as it is, with its Content-Type among the headers."""
+    return b"".join((_STATUS_LINES[status], DATE.line, headers, b"Content-Length: %d\r\n\r\n" % len(body), body))
+
+
 def render_error(status: int, code: str, message: str, headers: bytes = b"") -> bytes:
     return render(status, encode_json(ErrorBody(code, message)), JSON + headers)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import uvicorn
 
 from slipstream.broker import BrokerConfig
-from slipstream.engine import Engine, EngineConfig
+from slipstream.engine import Engine, EngineConfig, Redrives
 from slipstream.router import RouterHook, load_router
 from slipstream.server.app import create_app
 from slipstream.server.connection import Connection
@@ -24,6 +24,7 @@ from slipstream.server.limits import Limits
 from slipstream.server.metrics import BrokerCollector, Metrics
 from slipstream.server.response import DATE
 from slipstream.server.v1 import V1
+from slipstream.server.v2.hot import Hot
 from slipstream.store import Store, StoreConfig
 
 log = logging.getLogger(__name__)
@@ -65,8 +66,13 @@ class ServerConfig:
 class Server(uvicorn.Server):
     """uvicorn's server, ended by SIGTERM or SIGINT with exit code 0 once everything is answered."""
 
+    def __init__(self, stopping: asyncio.Event, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+
     def _stop(self, number: int) -> None:
         log.info("stopping: answering what is under way on %d connections", len(self.server_state.connections))
+        self._stopping.set()
         self.handle_exit(number, None)
 
     @contextlib.contextmanager
@@ -110,9 +116,12 @@ async def _serve(config: ServerConfig, engine: Engine, router: RouterHook | None
     loop = asyncio.get_running_loop()
     engine.start(loop)
     v1 = V1(engine, router)
-    front = Front(engine, v1, config.limits)
-    app = create_app(Metrics(BrokerCollector(engine, front, router)))
+    hot = Hot(engine, router, config.limits)
+    front = Front(engine, v1.routes | hot.routes, config.limits)
+    redrives = Redrives(engine)
+    app = create_app(engine, config.limits, Metrics(BrokerCollector(engine, front, router)), redrives)
     server = Server(
+        app.state.stopping,
         uvicorn.Config(
             app,
             host=config.host,
@@ -124,7 +133,7 @@ async def _serve(config: ServerConfig, engine: Engine, router: RouterHook | None
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=max(1, config.shutdown_timeout_ms // 1000),
-        )
+        ),
     )
     sweeper = loop.create_task(_sweep(server, front, v1))
     log.info("data in %s: %s", config.data.absolute(), _describe(engine))
@@ -132,6 +141,7 @@ async def _serve(config: ServerConfig, engine: Engine, router: RouterHook | None
         await server.serve(sockets=[_listen(config.host, config.port)])
     finally:
         sweeper.cancel()
+        await redrives.close()
         await engine.close()
         if router is not None:
             await router.close()

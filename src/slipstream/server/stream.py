@@ -44,6 +44,11 @@ class Stream:
             data = b"%x\r\n%b\r\n" % (len(data), data)
         self._connection.transport.write(data)
 
+    def ended(self) -> None:
+        """The group or topic is gone: a client that asks again is told so."""
+        self.consumer = None
+        self.end()
+
     def end(self) -> None:
         """A clean end: the client can tell it from a broken connection."""
         if self._chunked:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import Callable
-from typing import TypeAlias
 
 import msgspec
 
@@ -16,6 +14,7 @@ from slipstream.engine import Engine
 from slipstream.router import RoutedMessage, RouterHook
 from slipstream.server.exchange import Exchange
 from slipstream.server.response import encode_json, render, render_broker_error, render_error
+from slipstream.server.route import Route
 from slipstream.server.wire import (
     UNREADABLE,
     AckRequest,
@@ -30,30 +29,18 @@ from slipstream.server.wire import (
     nack_from_query,
     parse_query,
     produce_from_query,
+    readable,
+    to_envelope,
     topic_from_query,
 )
 
 log = logging.getLogger(__name__)
-
-Handler: TypeAlias = Callable[[Exchange], None]
 
 _decode_produce = body_decoder(ProduceRequest)
 _decode_topic = body_decoder(TopicRequest)
 _decode_consume = body_decoder(ConsumeRequest)
 _decode_ack = body_decoder(AckRequest)
 _decode_nack = body_decoder(NackRequest)
-
-
-class Route:
-    """A path and who answers which method on it."""
-
-    __slots__ = ("allow", "alone", "handlers")
-
-    def __init__(self, *, alone: bool = False, **handlers: Handler) -> None:
-        self.alone = alone
-        """Nothing else may be under way on the connection: a stream does not end."""
-        self.handlers = {method.encode(): handler for method, handler in handlers.items()}
-        self.allow = b"Allow: " + b", ".join(self.handlers) + b"\r\n"
 
 
 class V1:
@@ -64,13 +51,13 @@ class V1:
         self.router = router
         self.commit = commit
         self.routes: dict[bytes, Route] = {
-            b"/v1/healthz": Route(GET=self.healthz),
-            b"/v1/version": Route(GET=self.version),
-            b"/v1/topics": Route(GET=self.list_topics, POST=self.create_topic),
-            b"/v1/produce": Route(POST=self.produce),
-            b"/v1/consume": Route(alone=True, GET=self.consume),
-            b"/v1/ack": Route(POST=self.ack),
-            b"/v1/nack": Route(POST=self.nack),
+            b"/v1/healthz": Route(self.handle, GET=self.healthz),
+            b"/v1/version": Route(self.handle, GET=self.version),
+            b"/v1/topics": Route(self.handle, GET=self.list_topics, POST=self.create_topic),
+            b"/v1/produce": Route(self.handle, POST=self.produce),
+            b"/v1/consume": Route(self.handle, alone=True, GET=self.consume),
+            b"/v1/ack": Route(self.handle, POST=self.ack),
+            b"/v1/nack": Route(self.handle, POST=self.nack),
         }
         self._produced: dict[str, bytes] = {}
         self._no_content = render(204)
@@ -88,9 +75,7 @@ class V1:
         except BrokerError as error:
             exchange.answer(render_broker_error(error))
         except UNREADABLE as error:
-            exchange.answer(
-                render_error(400, "INVALID_ARGUMENT", f"invalid JSON body: {str(error).replace(' | null', '')}")
-            )
+            exchange.answer(render_error(400, "INVALID_ARGUMENT", f"invalid JSON body: {readable(error)}"))
         except Exception:  # noqa: BLE001 - logged with its traceback there
             self._failed(exchange)
 
@@ -134,7 +119,7 @@ class V1:
         topic, value = request.topic, request.value
         if not topic or not value:
             raise InvalidArgument("topic and value are required")
-        envelope = request.envelope.to_envelope() if request.envelope is not None else None
+        envelope = to_envelope(request.envelope) if request.envelope is not None else None
         key = request.key.encode() if request.key else b""
         if self.router is None:
             self._store(exchange, topic, key, value.encode(), envelope, None)

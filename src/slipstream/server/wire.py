@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from slipstream.api import EnvelopeFields, RetryPolicyFields
 from slipstream.broker import Envelope, InvalidArgument, RetryPolicy, Routing
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,30}\Z")
@@ -37,18 +38,20 @@ class WireEnvelope(msgspec.Struct, forbid_unknown_fields=True):
     retry_policy: WireRetryPolicy | None = None
     partition_override: int | None = None
 
-    def to_envelope(self) -> Envelope:
-        return Envelope(
-            run_id=self.run_id or "",
-            step_id=self.step_id or "",
-            parent_step_id=self.parent_step_id or "",
-            tenant_id=self.tenant_id or "",
-            idempotency_key=self.idempotency_key or "",
-            target_topic=self.target_topic or "",
-            deadline=_in_utc(self.deadline),
-            retry_policy=_retry_policy(self.retry_policy),
-            partition_override=self.partition_override,
-        )
+
+def to_envelope(fields: WireEnvelope | EnvelopeFields) -> Envelope:
+    return Envelope(
+        run_id=fields.run_id or "",
+        step_id=fields.step_id or "",
+        parent_step_id=fields.parent_step_id or "",
+        tenant_id=fields.tenant_id or "",
+        idempotency_key=fields.idempotency_key or "",
+        target_topic=fields.target_topic or "",
+        deadline=_in_utc(fields.deadline),
+        retry_policy=_retry_policy(fields.retry_policy),
+        partition_override=fields.partition_override,
+        labels=fields.labels if isinstance(fields, EnvelopeFields) else None,
+    )
 
 
 class ProduceRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -99,6 +102,12 @@ class ConsumeItem(msgspec.Struct, omit_defaults=False):
 
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def readable(error: Exception) -> str:
+    """Why a body is not such a request, without what only a reader of the types would understand."""
+    return str(error).replace(" | null", "")
+
 
 RequestT = TypeVar("RequestT", bound=msgspec.Struct)
 
@@ -203,7 +212,7 @@ def _query_retry_policy(query: dict[str, str]) -> WireRetryPolicy | None:
     return None if policy == WireRetryPolicy() else policy
 
 
-def _retry_policy(policy: WireRetryPolicy | None) -> RetryPolicy | None:
+def _retry_policy(policy: WireRetryPolicy | RetryPolicyFields | None) -> RetryPolicy | None:
     if policy is None:
         return None
     values = (policy.max_attempts or 0, policy.backoff_ms or 0, policy.max_backoff_ms or 0)

@@ -13,6 +13,7 @@ from slipstream.store.damage import Damaged, DirectoryInUse, ForeignDirectory, T
 from slipstream.store.disk import Disk
 from slipstream.store.journal import Durability
 from slipstream.store.log import StoredLog
+from slipstream.store.slice import LogSlice, SliceGone
 from slipstream.store.store import Owner, Schedule, Store, StoreConfig
 
 __all__ = [
@@ -21,8 +22,10 @@ __all__ = [
     "Disk",
     "Durability",
     "ForeignDirectory",
+    "LogSlice",
     "Owner",
     "Schedule",
+    "SliceGone",
     "Store",
     "StoreConfig",
     "StoredLog",

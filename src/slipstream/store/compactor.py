@@ -15,6 +15,7 @@ from slipstream.store.checkpoint import Checkpoint, SegmentInfo, checkpoint_path
 from slipstream.store.disk import Disk
 from slipstream.store.journal import journal_numbers, journal_path
 from slipstream.store.log import Chunk, StoredLog
+from slipstream.store.segment import topic_directories
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +25,7 @@ DISCARD_PAUSE_S = 0.001
 
 PartitionKey: TypeAlias = tuple[int, int]
 Adopt: TypeAlias = Callable[[StoredLog, Chunk, list[SegmentInfo]], object]
+_Item: TypeAlias = "Compaction | _Trim | _Delete | Chunk"
 
 
 class Compaction:
@@ -43,6 +45,13 @@ class _Trim:
     def __init__(self, key: PartitionKey, first_index: int) -> None:
         self.key = key
         self.first_index = first_index
+
+
+class _Delete:
+    __slots__ = ("topic_id",)
+
+    def __init__(self, topic_id: int) -> None:
+        self.topic_id = topic_id
 
 
 class Compactor:
@@ -65,7 +74,7 @@ class Compactor:
         self._checkpoints = checkpoints
         self._adopt = adopt
         self._builder = builder
-        self._queue: queue.SimpleQueue[Compaction | _Trim | Chunk | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="slipstream-compactor", daemon=True)
         self._end_bytes: dict[PartitionKey, int] = {}
         """Payload bytes ever written to a partition up to the end of its last segment."""
@@ -94,6 +103,10 @@ class Compactor:
         """Removes the segments below `first_index`; the journal already says so."""
         self._queue.put(_Trim((topic_id, partition), first_index))
 
+    def delete_topic(self, topic_id: int) -> None:
+        """Removes all segments of a topic; the journal already says that it is gone."""
+        self._queue.put(_Delete(topic_id))
+
     def discard(self, chunk: Chunk) -> None:
         """Nobody reads this chunk any more."""
         self._queue.put(chunk)
@@ -119,7 +132,7 @@ class Compactor:
                     self._idle.notify_all()
                 return
 
-    def _handle(self, item: Compaction | _Trim | Chunk) -> None:
+    def _handle(self, item: _Item) -> None:
         if isinstance(item, Compaction):
             self._compact(item)
             with self._idle:
@@ -129,12 +142,24 @@ class Compactor:
             while item.records:
                 del item.records[-DISCARD_RECORDS:]
                 time.sleep(DISCARD_PAUSE_S)
+        elif isinstance(item, _Delete):
+            self._delete(item.topic_id)
         else:
             kept = [s for s in self.catalogue.get(item.key, []) if s.end_index > item.first_index]
             gone = [s for s in self.catalogue.get(item.key, []) if s.end_index <= item.first_index]
             self.catalogue[item.key] = kept
             for segment in gone:
                 self.disk.remove(self.directory / segment.path)
+
+    def _delete(self, topic_id: int) -> None:
+        """The checkpoints still name these files. Recovery finds in the journal behind them that nobody needs them."""
+        for key in [key for key in self.catalogue if key[0] == topic_id]:
+            del self.catalogue[key]
+            self._end_bytes.pop(key, None)
+        path = topic_directories(self.directory).get(topic_id)
+        if path is not None:
+            self._superseded = [file for file in self._superseded if path not in file.parents]
+            self.disk.remove_tree(path)
 
     def _compact(self, compaction: Compaction) -> None:
         superseded, self._superseded = self._superseded, []

@@ -56,6 +56,20 @@ class Disk:
     def remove(self, path: Path) -> None:
         path.unlink(missing_ok=True)
 
+    def remove_tree(self, path: Path) -> None:
+        """Removes a directory with all that is in it, or what is left of that."""
+        for inner in sorted(path.rglob("*"), reverse=True):
+            if inner.is_dir():
+                self._remove_directory(inner)
+            else:
+                self.remove(inner)
+        self._remove_directory(path)
+
+    def _remove_directory(self, path: Path) -> None:
+        self._known.discard(path)
+        with contextlib.suppress(FileNotFoundError):
+            path.rmdir()
+
     def make_directory(self, path: Path) -> None:
         """Makes it and what leads to it, each one's entry synced: a lost directory takes its synced files with it."""
         if path in self._known:

@@ -96,7 +96,9 @@ class Salvage(Protocol):
 
     def losses(self) -> list[Loss]: ...
 
-    def first_index(self, topic_id: int, partition: int) -> int: ...
+    def first_index(self, topic_id: int, partition: int) -> int | None:
+        """The oldest record that retention has left; None if the topic was deleted."""
+        ...
 
     def contents(self) -> Contents: ...
 
@@ -363,7 +365,8 @@ class _Attempt:
     def _drop_segments(self, segments: _SegmentChecks) -> None:
         for key, infos in self._catalogue.items():
             first_index = self.salvage.first_index(*key)
-            needed = [info for info in infos if info.end_index > first_index]
+            # Of a deleted topic none is: the broker may have removed the files that this checkpoint still names.
+            needed = [info for info in infos if first_index is not None and info.end_index > first_index]
             bad = [info for info in needed if segments.damage(info) is not None]
             self._catalogue[key] = needed
             self._dropped[key] = bad
@@ -391,7 +394,8 @@ class _Attempt:
         sequence = max([*self._numbers, *checkpoints, 0]) + 1
         segments: list[SegmentInfo] = []
         for key, stored in self._logs.items():
-            segments += self._write_log(disk, key, stored, f".r{sequence}")
+            if self.salvage.first_index(*key) is not None:
+                segments += self._write_log(disk, key, stored, f".r{sequence}")
         for path in directory.glob("*.tmp"):
             disk.remove(path)
         journal = Journal(directory, disk, Durability.ALWAYS, 0, lambda _: None, lambda _: None)

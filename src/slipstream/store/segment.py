@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,10 +42,10 @@ def write_segment(
     import pyarrow as pa  # noqa: PLC0415 - a quarter of a second that a start without segments need not pay
 
     sink = pa.BufferOutputStream()
-    pages = _page_starts(records)
+    pages = page_starts(records)
     with pa.ipc.new_file(sink, _schema(), options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         for start, end in zip(pages, [*pages[1:], len(records)], strict=True):
-            writer.write_batch(_batch(records[start:end]))
+            writer.write_batch(to_batch(records[start:end]))
     data: bytes = sink.getvalue().to_pybytes()
     relative = segment_path(topic_id, topic, partition, first_index, len(records), mark)
     path = directory / relative
@@ -73,16 +74,34 @@ def segment_path(topic_id: int, topic: str, partition: int, first_index: int, co
     return f"segments/{topic_id}-{topic}/{partition}/{first_index:016d}-{count}{mark}.arrow"
 
 
+def topic_directories(directory: Path) -> dict[int, Path]:
+    """Topic id → where its segments are, for every topic that has any."""
+    found = {}
+    for path in (directory / "segments").glob("*-*"):
+        number = path.name.partition("-")[0]
+        if number.isdigit() and path.is_dir():
+            found[int(number)] = path
+    return found
+
+
+_CHECK_BYTES = 1 << 20
+"""Read at a time: checked in another thread, a large file would otherwise keep the interpreter from the broker."""
+
+
 def check_segment(directory: Path, info: SegmentInfo) -> None:
     """Raises Damaged unless the file is what was written."""
     path = directory / info.path
+    length = crc = 0
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            while piece := file.read(_CHECK_BYTES):
+                length += len(piece)
+                crc = google_crc32c.extend(crc, piece)
     except FileNotFoundError:
         raise Damaged(path, 0, f"the segment is missing; it holds {describe(info)}") from None
-    if len(data) != info.file_bytes:
-        raise Damaged(path, len(data), f"the segment should have {info.file_bytes} bytes; it holds {describe(info)}")
-    if google_crc32c.value(data) != info.crc:
+    if length != info.file_bytes:
+        raise Damaged(path, length, f"the segment should have {info.file_bytes} bytes; it holds {describe(info)}")
+    if crc != info.crc:
         raise Damaged(path, 0, f"the segment does not match its checksum; it holds {describe(info)}")
 
 
@@ -94,12 +113,72 @@ def read_page(directory: Path, info: SegmentInfo, page: int) -> list[Record]:
     import pyarrow as pa  # noqa: PLC0415
 
     with pa.memory_map(str(directory / info.path)) as source:
-        batch = pa.ipc.open_file(source).get_batch(page)
-        return list(map(Record, *(column.to_pylist() for column in batch.columns)))
+        return to_records(pa.ipc.open_file(source).get_batch(page))
 
 
 def read_segment(directory: Path, info: SegmentInfo) -> list[Record]:
     return [record for page in range(len(info.pages)) for record in read_page(directory, info, page)]
+
+
+def payload_before(directory: Path, info: SegmentInfo, row: int) -> int:
+    """Key and value bytes of the rows before `row`, from the lengths alone: no value becomes a Python object."""
+    page = page_of(info, row)
+    if 2 * row <= info.count:
+        batches = _columns(directory, info, [_KEY, _VALUE], 0, page + 1)
+        return sum(payload_bytes(batch, row - start) for start, batch in batches)
+    # The way from the end is shorter.
+    after = 0
+    for start, batch in _columns(directory, info, [_KEY, _VALUE], page, len(info.pages)):
+        after += payload_bytes(batch) - payload_bytes(batch, max(0, row - start))
+    return info.payload_bytes - after
+
+
+def first_row_at(directory: Path, info: SegmentInfo, timestamp_ms: int, from_row: int) -> int | None:
+    """The first row at or after `from_row` that was stored at this time or later.
+
+    Page by page, though only this one column: a segment may hold both sides of a clock that was set back, so that no
+    search may leave any of it out.
+    """
+    for start, batch in _columns(directory, info, [_TIMESTAMP], page_of(info, from_row), len(info.pages)):
+        column = batch.column(0)
+        times = memoryview(column.buffers()[1]).cast("q")[column.offset : column.offset + len(column)]
+        if max(times) < timestamp_ms:
+            continue
+        for row, time_ms in enumerate(times, start):
+            if row >= from_row and time_ms >= timestamp_ms:
+                return row
+    return None
+
+
+def page_of(info: SegmentInfo, row: int) -> int:
+    return bisect_right(info.pages, row) - 1
+
+
+def payload_bytes(batch: pa.RecordBatch, rows: int | None = None) -> int:
+    """Key and value bytes of the first `rows` rows: what lies between two of the column's offsets."""
+    end = batch.num_rows if rows is None else min(rows, batch.num_rows)
+    return sum(ends[end] - ends[0] for ends in map(value_ends, (batch.column("key"), batch.column("value"))))
+
+
+def value_ends(column: pa.BinaryArray) -> memoryview:
+    """Arrow's own table: value i lies from entry i to entry i + 1."""
+    return memoryview(column.buffers()[1]).cast("i")[column.offset : column.offset + len(column) + 1]
+
+
+_TIMESTAMP, _KEY, _VALUE = 1, 2, 3
+
+
+def _columns(
+    directory: Path, info: SegmentInfo, fields: list[int], first_page: int, end_page: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Only these columns of those pages, each with the row it starts at."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
+    with pa.memory_map(str(directory / info.path)) as source:
+        reader = pa.ipc.open_file(source, options=options)
+        for page in range(first_page, end_page):
+            yield info.pages[page], reader.get_batch(page)
 
 
 class PageCache:
@@ -113,7 +192,7 @@ class PageCache:
 
     def read(self, info: SegmentInfo, index: int) -> Record:
         row = index - info.first_index
-        page = bisect_right(info.pages, row) - 1
+        page = page_of(info, row)
         return self.page(info, page)[row - info.pages[page]]
 
     def page(self, info: SegmentInfo, page: int) -> list[Record]:
@@ -128,6 +207,18 @@ class PageCache:
             self._pages.popitem(last=False)
         return records
 
+    def bytes_before(self, info: SegmentInfo, index: int) -> int:
+        """Key and value bytes ever written to the partition before this record of the segment."""
+        with self._reading(info):
+            before = payload_before(self.directory, info, index - info.first_index)
+        return info.end_bytes - info.payload_bytes + before
+
+    def index_at(self, info: SegmentInfo, timestamp_ms: int, from_index: int) -> int | None:
+        """The segment's first record at or after `from_index` that was stored at this time or later."""
+        with self._reading(info):
+            row = first_row_at(self.directory, info, timestamp_ms, max(0, from_index - info.first_index))
+        return info.first_index + row if row is not None else None
+
     def forget(self, info: SegmentInfo) -> None:
         """The segment was merged or given up: nothing of it is read again."""
         self._checked.discard(info.path)
@@ -135,21 +226,29 @@ class PageCache:
             self._pages.pop((info.path, page), None)
 
     def check(self, info: SegmentInfo) -> None:
-        """Raises Damaged unless the file is what was written; once is enough."""
+        """Raises Damaged unless the file is what was written; once is enough.
+
+        The one thing here that any thread may call: two that check the same file at once both come to the same end.
+        """
         if info.path not in self._checked:
             check_segment(self.directory, info)
             self._checked.add(info.path)
 
     def _load(self, info: SegmentInfo, page: int) -> list[Record]:
+        with self._reading(info):
+            return read_page(self.directory, info, page)
+
+    @contextmanager
+    def _reading(self, info: SegmentInfo) -> Iterator[None]:
         """Arrow files carry no checksum of their own, so each is checked whole before its first page is believed."""
         try:
             self.check(info)
-            return read_page(self.directory, info, page)
+            yield
         except (Damaged, OSError) as error:
             raise LogUnreadable(str(error)) from error
 
 
-def _page_starts(records: Sequence[Record]) -> list[int]:
+def page_starts(records: Sequence[Record]) -> list[int]:
     starts, end, size = [0], PAGE_ROWS, 0
     for row, record in enumerate(records):
         length = len(record.key) + len(record.value)
@@ -174,7 +273,11 @@ def _schema() -> pa.Schema:
     )
 
 
-def _batch(records: Sequence[Record]) -> pa.RecordBatch:
+def to_records(batch: pa.RecordBatch) -> list[Record]:
+    return list(map(Record, *(column.to_pylist() for column in batch.columns)))
+
+
+def to_batch(records: Sequence[Record]) -> pa.RecordBatch:
     import pyarrow as pa  # noqa: PLC0415
 
     schema = _schema()

@@ -20,7 +20,7 @@ from slipstream.store.journal import Durability, Journal, count_changes
 from slipstream.store.lock import DirectoryLock, is_foreign
 from slipstream.store.log import Chunk, StoredLog
 from slipstream.store.recovery import Recovery
-from slipstream.store.segment import PageCache, describe
+from slipstream.store.segment import PageCache, describe, topic_directories
 
 log = logging.getLogger(__name__)
 
@@ -82,12 +82,14 @@ class Store:
             self._catalogue.setdefault((segment.topic_id, segment.partition), []).append(segment)
         self._cache = PageCache(directory, config.page_cache_pages)
         self._logs: dict[PartitionKey, StoredLog] = {}
+        self._deleted: set[int] = set()
+        """Topics that recovery found deleted, and whose files may still be there."""
         self._journal_bytes = 0
         self._journal_changes = 0
         self.journal: Journal
         self.compactor: Compactor
 
-    # Recovery, in this order: snapshot, frames, open.
+    # Recovery, in this order: snapshot, frames, keep_topics, open.
 
     @property
     def snapshot(self) -> bytes | None:
@@ -98,6 +100,15 @@ class Store:
             self._journal_bytes += len(frame)
             self._journal_changes += count_changes(frame)
             yield frame
+
+    def keep_topics(self, ids: set[int]) -> None:
+        """All other topics are deleted: the checkpoint may name their segments, and the last run may have ended before
+        or after it removed the files."""
+        for key in [key for key in self._catalogue if key[0] not in ids]:
+            del self._catalogue[key]
+        for key in [key for key in self._logs if key[0] not in ids]:
+            self._logs.pop(key).drop_all()
+        self._deleted = set(topic_directories(self.directory)) - ids
 
     def open(self, owner: Owner, schedule: Schedule) -> list[TornTail]:
         """Starts writing behind what was recovered; returns what a crash left unfinished and was cut off."""
@@ -133,6 +144,8 @@ class Store:
             # The journal says that these are given up; the last run may have ended before their files were removed.
             if stored.first_index:
                 self.compactor.trim(stored.topic_id, stored.partition, stored.first_index)
+        for topic_id in sorted(self._deleted):
+            self.compactor.delete_topic(topic_id)
         self.journal.start()
         self.compactor.start()
         return torn
@@ -183,7 +196,12 @@ class Store:
         for path in self.directory.glob("checkpoint-*.tmp"):
             self.disk.remove(path)
         named = {segment.path for segments in self._catalogue.values() for segment in segments}
-        files = {str(path.relative_to(self.directory)) for path in (self.directory / "segments").glob("*/*/*")}
+        files = {
+            str(path.relative_to(self.directory))
+            for topic_id, topic in topic_directories(self.directory).items()
+            if topic_id not in self._deleted
+            for path in topic.glob("*/*")
+        }
         if files <= named:
             return []
         try:
@@ -216,10 +234,10 @@ class Store:
         before_ms: int | None,
         up_to_bytes: int,
         below_index: int,
-    ) -> tuple[int, int] | None:
+    ) -> tuple[int, int, int] | None:
         """Up to where whole segments are past their time, or end within the first `up_to_bytes` ever written.
 
-        Returns (index, bytes before it), or None.
+        Returns (index, bytes before it, the lowest offset that may be left), or None.
         """
         stored = self._logs[topic_id, partition]
         end: SegmentInfo | None = None
@@ -229,7 +247,7 @@ class Store:
             if segment.end_index > below_index or not (old or excess):
                 break
             end = segment
-        return (end.end_index, end.end_bytes) if end is not None else None
+        return (end.end_index, end.end_bytes, end.last_offset + 1) if end is not None else None
 
     def drop_below(self, topic_id: int, partition: int, first_index: int) -> None:
         """Recovery found that retention had given these up."""
@@ -240,6 +258,16 @@ class Store:
         self.drop_below(topic_id, partition, first_index)
         # "As safe as the durability promises" is not enough to remove files on.
         self.journal.barrier(lambda: self.compactor.trim(topic_id, partition, first_index))
+
+    def delete_topic(self, topic_id: int) -> None:
+        """Forgets a topic and removes its files, once the change that says so, already submitted, is on disk.
+
+        A compaction that was asked for before this writes segments of it all the same; the compactor does one thing
+        after the other, so they go with the rest.
+        """
+        for key in [key for key in self._logs if key[0] == topic_id]:
+            self.compactor.discard(self._logs.pop(key).drop_all())
+        self.journal.barrier(lambda: self.compactor.delete_topic(topic_id))
 
     def _adopt(self, stored: StoredLog, chunk: Chunk, segments: list[SegmentInfo]) -> None:
         stored.adopt(segments, chunk)

@@ -1,0 +1,399 @@
+"""What comes in: where a message belongs, whether it was there before, and whether there is room for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from slipstream.broker.changes import BatchCommitted, Redriven, encode_change
+from slipstream.broker.config import BrokerConfig
+from slipstream.broker.delivery import Dispatcher
+from slipstream.broker.envelope import Envelope, Meta, Routing, RoutingDecision, decode_meta, encode_meta
+from slipstream.broker.errors import FailedPrecondition, InvalidArgument, Overloaded, Unavailable
+from slipstream.broker.idempotency import Identity, Operation, Registry, Status, short
+from slipstream.broker.state import State
+from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, Topic, TopicConfig
+from slipstream.record import LogUnreadable, Record
+
+
+class Placement(msgspec.Struct, frozen=True, gc=False):
+    """Where a message went."""
+
+    topic: str
+    partition: int
+    offset: int
+    deduplicated: bool = False
+    """The idempotency key was known: this is the place of the message that came first."""
+
+
+class NewMessage(msgspec.Struct, frozen=True, gc=False):
+    """A message of a batch."""
+
+    key: bytes
+    value: bytes
+    envelope: Envelope | None = None
+    attributes: dict[str, str] | None = None
+    deliver_at_ms: int | None = None
+    decision: RoutingDecision | None = None
+
+
+_Plan: TypeAlias = tuple[Topic, Partition, bytes, bytes, bytes, int | None, "Identity | None"]
+"""Topic, partition, key, value, meta, deadline, idempotency key: a message that may be stored as it is."""
+
+
+class Intake:
+    """Every message a client sends is stored through here. A command that raises has changed nothing."""
+
+    def __init__(self, config: BrokerConfig, state: State, dispatcher: Dispatcher) -> None:
+        self.config = config
+        self.state = state
+        self.dispatcher = dispatcher
+        self.produced_total = 0
+        self.deduplicated_total = 0
+        self.redriven_total = 0
+        self.router_misses_total = 0
+        """Router decisions that named a topic or partition that is not there."""
+        self.rejected: dict[str, int] = {"partition_buffer_full": 0, "partition_buffer_bytes_full": 0}
+
+    def produce(
+        self,
+        now_ms: int,
+        name: str,
+        key: bytes,
+        value: bytes,
+        envelope: Envelope | None = None,
+        decision: RoutingDecision | None = None,
+        attributes: dict[str, str] | None = None,
+        deliver_at_ms: int | None = None,
+    ) -> Placement:
+        """Stores a message, or finds that it was stored before. It becomes visible with `committed`."""
+        topic, partition, key, value, meta, deadline_ms, identity = self._plan(
+            now_ms, name, key, value, envelope, decision, attributes, deliver_at_ms
+        )
+        operation = None
+        if identity is not None:
+            known = self._find(self.state.produced, identity, now_ms)
+            if known is not None:
+                self.deduplicated_total += 1
+                return Placement(topic.name, known.partition, known.offset, deduplicated=True)
+        size = len(key) + len(value)
+        if (
+            partition.count - partition.floor_count >= topic.config.max_waiting_messages
+            or partition.bytes_total - partition.floor_bytes + size >= topic.config.max_waiting_bytes
+        ):
+            self._check_room(topic, partition, 1, size, now_ms)
+        offset = topic.next_offset
+        if identity is not None:
+            operation = self._remember(identity, now_ms, partition.number, offset)
+        self.dispatcher.append(partition, Record(offset, now_ms, key, value, meta), size, operation, deadline_ms)
+        self.produced_total += 1
+        return Placement(topic.name, partition.number, offset)
+
+    def produce_batch(
+        self, now_ms: int, name: str, messages: Sequence[NewMessage], idempotency_key: str = ""
+    ) -> list[Placement]:
+        """Stores all of them or, by raising, none. The first word on what is wrong names the message's number."""
+        batch: Identity | None = None
+        if idempotency_key:
+            batch = ("", self._topic(name).id, short(idempotency_key))
+            known = self._find(self.state.batches, batch, now_ms)
+            if known is not None:
+                return self._same_places(name, messages, known)
+        plans = self._plan_all(now_ms, name, messages)
+        self._check_room_for_all(plans, now_ms)
+        first_offset = self._topic(name).next_offset if batch is not None else 0
+        placements = [self._store(now_ms, plan) for plan in plans]
+        if batch is not None:
+            self._commit_batch(now_ms, name, batch, first_offset, placements)
+        return placements
+
+    def _plan_all(self, now_ms: int, name: str, messages: Sequence[NewMessage]) -> list[_Plan]:
+        plans: list[_Plan] = []
+        plan = self._plan
+        try:
+            for message in messages:
+                plans.append(
+                    plan(
+                        now_ms,
+                        name,
+                        message.key,
+                        message.value,
+                        message.envelope,
+                        message.decision,
+                        message.attributes,
+                        message.deliver_at_ms,
+                    )
+                )
+                identity = plans[-1][-1]
+                if identity is not None:
+                    self._find(self.state.produced, identity, now_ms)  # raises while it is under way elsewhere
+        except (InvalidArgument, FailedPrecondition) as error:
+            if len(messages) == 1:
+                raise
+            raise type(error)(f"message {len(plans)} of the batch (nothing was stored): {error.message}") from error
+        return plans
+
+    def _store(self, now_ms: int, plan: _Plan) -> Placement:
+        topic, partition, key, value, meta, deadline_ms, identity = plan
+        operation = None
+        offset = topic.next_offset
+        if identity is not None:
+            known = self.state.produced.find(identity, now_ms)
+            if known is not None and known.status is not Status.FAILED:
+                # Stored before, or an earlier message of this very batch.
+                self.deduplicated_total += 1
+                return Placement(topic.name, known.partition, known.offset, deduplicated=True)
+            operation = self._remember(identity, now_ms, partition.number, offset)
+        record = Record(offset, now_ms, key, value, meta)
+        self.dispatcher.append(partition, record, len(key) + len(value), operation, deadline_ms)
+        self.produced_total += 1
+        return Placement(topic.name, partition.number, offset)
+
+    def _remember(self, identity: Identity, now_ms: int, partition: int, offset: int) -> Operation:
+        operation = self.state.produced.put(identity, Status.PENDING, now_ms)
+        operation.partition, operation.offset = partition, offset
+        return operation
+
+    def _find(self, registry: Registry, identity: Identity, now_ms: int) -> Operation | None:
+        """What was stored under this key; raises FailedPrecondition while it is being stored (ruling 8)."""
+        known = registry.find(identity, now_ms)
+        if known is None or known.status is Status.FAILED:
+            return None
+        if known.status is Status.PENDING:
+            raise FailedPrecondition("a message with this idempotency key is being stored; try again later")
+        return known
+
+    # Batches with a key
+
+    def _commit_batch(
+        self, now_ms: int, name: str, batch: Identity, first_offset: int, placements: list[Placement]
+    ) -> None:
+        in_a_row = all(
+            placement.offset == first_offset + n and placement.topic == name and not placement.deduplicated
+            for n, placement in enumerate(placements)
+        )
+        topics = self.state.topics
+        places = [] if in_a_row else [(topics[p.topic].id, p.partition, p.offset) for p in placements]
+        change = BatchCommitted(batch[1], batch[2], now_ms, first_offset, len(placements), places)
+        operation = self.state.batch_committed(change)
+        operation.status = Status.PENDING
+        effects = self.dispatcher.effects
+        effects.changes.append(encode_change(change))
+        effects.publications.operations.append(operation)
+
+    def _same_places(self, name: str, messages: Sequence[NewMessage], known: Operation) -> list[Placement]:
+        """The answer the batch got the first time."""
+        if known.count != len(messages):
+            raise FailedPrecondition(
+                f"this idempotency key was used for a batch of {known.count} messages; this one has {len(messages)}"
+            )
+        self.deduplicated_total += len(messages)
+        if known.places:
+            topics = self.state.topics_by_id
+            return [
+                Placement(topics[topic_id].name if topic_id in topics else name, partition, offset, deduplicated=True)
+                for topic_id, partition, offset in known.places
+            ]
+        topic = self._topic(name)
+        return [
+            Placement(name, self._partition_of(topic, message).number, known.offset + n, deduplicated=True)
+            for n, message in enumerate(messages)
+        ]
+
+    def _partition_of(self, topic: Topic, message: NewMessage) -> Partition:
+        override = message.envelope.partition_override if message.envelope is not None else None
+        if message.decision is not None and message.decision.partition_override is not None:
+            override = message.decision.partition_override
+        return topic.partitions[override] if override is not None else topic.partition_for(message.key)
+
+    # Where a message belongs
+
+    def _plan(
+        self,
+        now_ms: int,
+        name: str,
+        key: bytes,
+        value: bytes,
+        envelope: Envelope | None,
+        decision: RoutingDecision | None,
+        attributes: dict[str, str] | None,
+        deliver_at_ms: int | None,
+    ) -> _Plan:
+        """Everything that can be wrong with the message itself is found here, before anything changes."""
+        routing = None
+        if decision is not None and self._is_usable(name, envelope, decision):
+            routing = Routing(decision.label, decision.meta or {})
+            envelope = self._apply_decision(envelope, decision)
+        if envelope is None:
+            topic = self.state.topics.get(name) or self._topic(name)
+            partition = topic.partition_for(key)
+            if topic.is_dead_letter:
+                raise InvalidArgument(_BROKER_ONLY)
+            if routing is None and attributes is None and deliver_at_ms is None:
+                return topic, partition, key, value, b"", None, None
+        else:
+            topic, partition = self._place(name, key, envelope)
+            if topic.is_dead_letter:
+                raise InvalidArgument(_BROKER_ONLY)
+        deadline_ms = envelope.deadline_ms if envelope is not None else None
+        if deadline_ms is not None and deadline_ms <= now_ms:
+            raise InvalidArgument("message deadline exceeded")
+        if deliver_at_ms is not None:
+            self._check_delay(now_ms, topic, deliver_at_ms, deadline_ms)
+        # May fail too: not everything can be encoded.
+        meta = encode_meta(Meta(envelope, routing, attributes, deliver_at_ms))
+        identity = None
+        if envelope is not None and envelope.idempotency_key:
+            identity = (short(envelope.tenant_id), topic.id, short(envelope.idempotency_key))
+        return topic, partition, key, value, meta, deadline_ms, identity
+
+    def _topic(self, name: str) -> Topic:
+        return self.state.topic(name)
+
+    def _is_usable(self, name: str, envelope: Envelope | None, decision: RoutingDecision) -> bool:
+        """A router that points at nothing has failed: the message goes its normal way (ruling 13)."""
+        target = decision.target_topic or (envelope.target_topic if envelope is not None else "") or name
+        topic = self.state.topics.get(target)
+        override = decision.partition_override
+        if (topic is None and not decision.target_topic and override is None) or (
+            topic is not None
+            and not topic.is_dead_letter
+            and (override is None or 0 <= override < len(topic.partitions))
+        ):
+            return True
+        self.router_misses_total += 1
+        return False
+
+    def _apply_decision(self, envelope: Envelope | None, decision: RoutingDecision) -> Envelope | None:
+        """Ruling 13: what the router sets wins, and shows in the envelope as in DriftQ."""
+        overrides: dict[str, object] = {}
+        if decision.target_topic:
+            overrides["target_topic"] = decision.target_topic
+        if decision.partition_override is not None:
+            overrides["partition_override"] = decision.partition_override
+        return replace(envelope or Envelope(), **overrides) if overrides else envelope
+
+    def _place(self, name: str, key: bytes, envelope: Envelope) -> tuple[Topic, Partition]:
+        topic = self._topic(envelope.target_topic or name)
+        override = envelope.partition_override
+        if override is None:
+            return topic, topic.partition_for(key)
+        if not 0 <= override < len(topic.partitions):
+            raise InvalidArgument(
+                f"partition_override out of range: {topic.name} has partitions 0 to {len(topic.partitions) - 1}"
+            )
+        return topic, topic.partitions[override]
+
+    def _check_delay(self, now_ms: int, topic: Topic, deliver_at_ms: int, deadline_ms: int | None) -> None:
+        if deadline_ms is not None and deadline_ms <= deliver_at_ms:
+            raise InvalidArgument("the message would be past its deadline when it is due: deliver it earlier")
+        config = topic.config
+        if 0 < config.retention_ms < deliver_at_ms - now_ms and not config.hold_unfinished:
+            raise InvalidArgument(
+                f"{topic.name} keeps messages for {config.retention_ms} ms, and this one is due later than that: "
+                "deliver it earlier, or give the topic a longer retention_ms or hold_unfinished"
+            )
+
+    # Whether there is room
+
+    def _check_room_for_all(self, plans: list[_Plan], now_ms: int) -> None:
+        counts: dict[Partition, int] = {}
+        sizes: dict[Partition, int] = {}
+        for _, partition, key, value, _, _, _ in plans:
+            counts[partition] = counts.get(partition, 0) + 1
+            sizes[partition] = sizes.get(partition, 0) + len(key) + len(value)
+        for partition, count in counts.items():
+            config = partition.topic.config
+            if 0 < config.max_waiting_messages < count or 0 < config.max_waiting_bytes <= sizes[partition]:
+                # To wait would not help: it could never be stored.
+                raise InvalidArgument(
+                    f"{count} messages ({sizes[partition]} bytes) in one batch are more than may wait in "
+                    f"{partition.topic.name}/{partition.number}: send smaller batches"
+                )
+            self._check_room(partition.topic, partition, count, sizes[partition], now_ms)
+
+    def _check_room(self, topic: Topic, partition: Partition, count: int, size: int, now_ms: int) -> None:
+        """Ruling 10. The floor only ever rises, so the groups are asked again only when it looks too low."""
+        full, bytes_full = _is_full(topic.config, partition, count, size)
+        if not full and not bytes_full:
+            return
+        self._raise_floor(topic, partition, now_ms)
+        full, bytes_full = _is_full(topic.config, partition, count, size)
+        if not full and not bytes_full:
+            return
+        waiting = partition.count - partition.floor_count
+        waiting_bytes = partition.bytes_total - partition.floor_bytes
+        self.rejected["partition_buffer_full" if full else "partition_buffer_bytes_full"] += 1
+        raise Overloaded(
+            f"{topic.name}/{partition.number} is full: {waiting} messages ({waiting_bytes} bytes) wait for the "
+            "slowest group; retry later",
+            self.config.overload_retry_after_ms,
+        )
+
+    def _raise_floor(self, topic: Topic, partition: Partition, now_ms: int) -> None:
+        floor: tuple[int, int] | None = None
+        for group in topic.groups.values():
+            if not group.consumers and now_ms - group.last_seen_ms > self.config.group_absent_ms:
+                continue
+            progress = group.progress[partition.number]
+            done = (progress.done, progress.done_bytes)
+            floor = done if floor is None else (min(floor[0], done[0]), min(floor[1], done[1]))
+        if floor is None:
+            nobody = (partition.count, partition.bytes_total)
+            counted = (partition.first_index, partition.first_bytes)
+            floor = counted if self.config.backpressure_without_groups else nobody
+        partition.floor_count, partition.floor_bytes = floor
+
+    # Dead letters
+
+    def redrive(self, now_ms: int, dead: Partition, index: int, to: str = "") -> Placement | None:
+        """Sends a dead letter back to its topic, or to another; None if that was done before.
+
+        It keeps its key, envelope and attributes. Its deadline is dropped if it has passed, for it would only die
+        again. The producer's idempotency key does not hold it back: that the message was stored once is known.
+        """
+        if dead.redriven is not None and index in dead.redriven:
+            return None
+        try:
+            record = dead.log.read(index)
+        except LogUnreadable as error:
+            raise Unavailable(f"the dead letter cannot be read: {error}") from error
+        meta = decode_meta(record.meta)
+        envelope = meta.envelope or Envelope()
+        letter = envelope.dlq
+        if letter is None:
+            raise InvalidArgument(f"{dead.topic.name}/{dead.number}/{record.offset} is no dead letter")
+        topic = self._topic(to or letter.original_topic)
+        if topic.is_dead_letter:
+            raise InvalidArgument("dead letters can be sent to an ordinary topic only")
+        stays = topic.name == letter.original_topic and letter.original_partition < len(topic.partitions)
+        partition = topic.partitions[letter.original_partition] if stays else topic.partition_for(record.key)
+        self._check_room(topic, partition, 1, record.size, now_ms)
+        deadline = envelope.deadline
+        if envelope.deadline_ms is not None and envelope.deadline_ms <= now_ms:
+            deadline = None
+        kept = replace(envelope, dlq=None, deadline=deadline)
+        origin = f"{dead.topic.name}/{dead.number}/{record.offset}"
+        encoded = encode_meta(
+            Meta(kept if kept != Envelope() else None, meta.routing, meta.attributes, redriven_from=origin)
+        )
+        copy = Record(topic.next_offset, now_ms, record.key, record.value, encoded)
+        self.dispatcher.append(partition, copy, record.size, None, kept.deadline_ms)
+        change = Redriven(dead.topic.id, dead.number, index)
+        self.dispatcher.effects.changes.append(encode_change(change))
+        self.state.redriven(change)
+        self.redriven_total += 1
+        return Placement(topic.name, partition.number, copy.offset)
+
+
+_BROKER_ONLY = f"{DEAD_LETTER_PREFIX}* topics are written by the broker only"
+
+
+def _is_full(config: TopicConfig, partition: Partition, count: int, size: int) -> tuple[bool, bool]:
+    """Whether so many more messages of this size together are too many, or too many bytes."""
+    waiting = partition.count - partition.floor_count + count - 1
+    waiting_bytes = partition.bytes_total - partition.floor_bytes + size
+    return 0 < config.max_waiting_messages <= waiting, 0 < config.max_waiting_bytes <= waiting_bytes

@@ -1,0 +1,132 @@
+"""JSON or MessagePack, as the request says: how bodies are read and answers written."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from slipstream.api import ErrorResponse
+from slipstream.api.media import JSON, MSGPACK, NDJSON
+from slipstream.broker import BrokerError, InvalidArgument, NotFound, Overloaded
+
+Encode: TypeAlias = Callable[[Any], bytes]
+PayloadFields: TypeAlias = "tuple[str | bytes, Literal['base64'] | None]"
+
+
+class UnsupportedMediaType(BrokerError):
+    """The body is in a form nobody here reads."""
+
+    code = "UNSUPPORTED_MEDIA_TYPE"
+
+
+class OffsetOutOfRange(BrokerError):
+    """Retention has removed what was asked for."""
+
+    code = "OFFSET_OUT_OF_RANGE"
+
+    def __init__(self, message: str, earliest_offset: int) -> None:
+        super().__init__(message)
+        self.earliest_offset = earliest_offset
+
+
+STATUS_OF_CODE = {
+    "INVALID_ARGUMENT": 400,
+    "NOT_FOUND": 404,
+    "FAILED_PRECONDITION": 409,
+    "OFFSET_OUT_OF_RANGE": 410,
+    "UNSUPPORTED_MEDIA_TYPE": 415,
+    "RESOURCE_EXHAUSTED": 429,
+    "INTERNAL": 500,
+    "UNAVAILABLE": 503,
+}
+
+
+def error_code(error: BrokerError) -> str:
+    return "NOT_FOUND" if isinstance(error, NotFound) else error.code
+
+
+class Codec:
+    """One of the two forms."""
+
+    def __init__(self, name: str, media_type: str, encode: Encode, payload: Callable[[bytes], PayloadFields]) -> None:
+        self.name = name
+        self.media_type = media_type
+        self.encode = encode
+        self.payload = payload
+        """A payload as it stands in an answer, and its `encoding`."""
+        self.content_type = b"Content-Type: " + media_type.encode() + b"\r\n"
+
+
+def _text_or_base64(payload: bytes) -> PayloadFields:
+    """Ruling 16."""
+    try:
+        return payload.decode(), None
+    except UnicodeDecodeError:
+        return base64.b64encode(payload).decode(), "base64"
+
+
+_encode_json = msgspec.json.Encoder().encode
+
+JSON_CODEC = Codec("JSON", f"{JSON}; charset=utf-8", lambda answer: _encode_json(answer) + b"\n", _text_or_base64)
+MSGPACK_CODEC = Codec("MessagePack", MSGPACK, msgspec.msgpack.Encoder().encode, lambda payload: (payload, None))
+
+Form: TypeAlias = Literal["json", "ndjson", "msgpack"]
+
+_FORMS: dict[str, Form] = {
+    "": "json",
+    JSON: "json",
+    # What curl -d and some libraries say when nobody tells them better.
+    "application/x-www-form-urlencoded": "json",
+    "text/plain": "json",
+    NDJSON: "ndjson",
+    "application/ndjson": "ndjson",
+    "application/jsonl": "ndjson",
+    MSGPACK: "msgpack",
+    "application/x-msgpack": "msgpack",
+    "application/vnd.msgpack": "msgpack",
+}
+
+
+def form_of(content_type: bytes) -> Form:
+    name = content_type.partition(b";")[0].strip().lower().decode("latin-1")
+    form = _FORMS.get(name)
+    if form is None:
+        raise UnsupportedMediaType(f"send {JSON}, {NDJSON} or {MSGPACK}, not {name[:80]}")
+    return form
+
+
+def answer_codec(content_type: bytes, accept: bytes) -> Codec:
+    """What Accept asks for; otherwise the form the request came in."""
+    accept = accept.lower()
+    if b"msgpack" in accept:
+        return MSGPACK_CODEC
+    if b"json" in accept:
+        return JSON_CODEC
+    return MSGPACK_CODEC if b"msgpack" in content_type.lower() else JSON_CODEC
+
+
+def payload_bytes(payload: object, encoding: str | None, what: str) -> bytes:
+    """A payload as it came in a request."""
+    if isinstance(payload, bytes):
+        if encoding is not None:
+            raise InvalidArgument(f"{what}: base64 is for JSON; in MessagePack send the bytes")
+        return payload
+    if not isinstance(payload, str):
+        raise InvalidArgument(f"{what} must be text or bytes")
+    if encoding is None:
+        return payload.encode()
+    try:
+        return base64.b64decode(payload, validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidArgument(f"{what} is not base64") from None
+
+
+def error_body(error: BrokerError) -> ErrorResponse:
+    if isinstance(error, Overloaded):
+        return ErrorResponse(error_code(error), error.message, "overloaded", error.retry_after_ms)
+    earliest = error.earliest_offset if isinstance(error, OffsetOutOfRange) else None
+    return ErrorResponse(error_code(error), error.message, earliest_offset=earliest)

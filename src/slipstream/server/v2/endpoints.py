@@ -1,0 +1,43 @@
+"""Every call of `/v2`, in the order in which people meet them."""
+
+from __future__ import annotations
+
+from slipstream.api import (
+    AckRequest,
+    AckResponse,
+    ExtendRequest,
+    ExtendResponse,
+    FetchRequest,
+    FetchResponse,
+    NackRequest,
+    NackResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
+from slipstream.server.v2 import dead_letters, events, once, read, topics
+from slipstream.server.v2.endpoint import Endpoint
+
+HOT = [
+    Endpoint(
+        method="POST",
+        path="/v2/produce",
+        summary="Store messages, all of them or none",
+        body=ProduceRequest[str],
+        answer=ProduceResponse,
+    ),
+    Endpoint(
+        method="POST",
+        path="/v2/fetch",
+        summary="Pull messages for a group",
+        body=FetchRequest,
+        answer=FetchResponse[str],
+    ),
+    Endpoint(method="POST", path="/v2/ack", summary="Messages are done", body=AckRequest, answer=AckResponse),
+    Endpoint(method="POST", path="/v2/nack", summary="Attempts failed", body=NackRequest, answer=NackResponse),
+    Endpoint(method="POST", path="/v2/extend", summary="Longer leases", body=ExtendRequest, answer=ExtendResponse),
+]
+"""Answered inside the connection (`hot`)."""
+
+COLD = [*topics.ENDPOINTS, *read.ENDPOINTS, *dead_letters.ENDPOINTS, *once.ENDPOINTS, *events.ENDPOINTS]
+
+ENDPOINTS = [*HOT, *COLD]

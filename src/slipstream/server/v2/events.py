@@ -1,0 +1,150 @@
+"""What is going on, again and again, as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+import msgspec
+from starlette.responses import StreamingResponse
+
+from slipstream.api import GroupStats, Stats, TopicStats
+from slipstream.api.media import EVENTS
+from slipstream.broker import DEAD_LETTER_PREFIX, Group, Topic
+from slipstream.engine import Engine
+from slipstream.server.v2.describe import oldest_unfinished_ms
+from slipstream.server.v2.endpoint import Call, Endpoint
+
+
+class EventsQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """The parameters of `GET /v2/events`."""
+
+    interval_ms: Annotated[int, msgspec.Meta(ge=100, le=60_000)] = 1_000
+    count: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """End after so many; absent: go on."""
+
+
+class Sampler:
+    """Takes the difference between two looks at the broker: counting costs the hot path nothing."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._before_ms = engine.now_ms()
+        self._totals = self._count()
+
+    def sample(self) -> Stats:
+        now_ms = self._engine.now_ms()
+        interval_ms = max(1, now_ms - self._before_ms)
+        before, self._totals = self._totals, self._count()
+        self._before_ms = now_ms
+
+        def rate(key: Any) -> float:
+            # A topic that was created meanwhile started at nothing.
+            return round(max(0, self._totals.get(key, 0) - before.get(key, 0)) * 1000 / interval_ms, 3)
+
+        state = self._engine.broker.state
+        topics = [
+            self._topic(
+                topic, rate(("topic", topic.id)), [self._group(group, rate, now_ms) for group in topic.groups.values()]
+            )
+            for topic in state.topics.values()
+        ]
+        groups = [group for topic in topics for group in topic.groups]
+        return Stats(
+            time_ms=now_ms,
+            interval_ms=interval_ms,
+            produced_per_s=rate("produced"),
+            delivered_per_s=rate("delivered"),
+            acked_per_s=rate("acked"),
+            nacked_per_s=rate("nacked"),
+            dead_lettered_per_s=rate("dead_lettered"),
+            lag=sum(group.lag for group in groups),
+            in_flight=sum(group.in_flight for group in groups),
+            dead_letters=sum(topic.dead_letters for topic in topics),
+            oldest_unfinished_age_ms=max((group.oldest_unfinished_age_ms for group in groups), default=0),
+            topics=topics,
+        )
+
+    def _count(self) -> dict[Any, int]:
+        broker = self._engine.broker
+        totals: dict[Any, int] = {
+            "produced": broker.intake.produced_total,
+            "delivered": broker.dispatcher.delivered_total,
+            "acked": broker.acked_total,
+            "nacked": broker.nacked_total,
+            "dead_lettered": broker.state.dead_lettered.total(),
+        }
+        for topic in broker.state.topics.values():
+            totals["topic", topic.id] = topic.next_offset
+            for group in topic.groups.values():
+                totals["group", group.id] = sum(progress.done for progress in group.progress)
+        return totals
+
+    def _topic(self, topic: Topic, rate: float, groups: list[GroupStats]) -> TopicStats:
+        return TopicStats(
+            topic.name,
+            sum(partition.committed - partition.first_index for partition in topic.partitions),
+            sum(partition.bytes_total - partition.first_bytes for partition in topic.partitions),
+            rate,
+            self._dead_letters(topic),
+            groups,
+        )
+
+    def _dead_letters(self, topic: Topic) -> int:
+        dead = self._engine.broker.state.topics.get(DEAD_LETTER_PREFIX + topic.name)
+        if dead is None:
+            return 0
+        return sum(
+            partition.committed
+            - partition.first_index
+            - (partition.redriven.size if partition.redriven is not None else 0)
+            for partition in dead.partitions
+        )
+
+    def _group(self, group: Group, rate: Any, now_ms: int) -> GroupStats:
+        times = [time for time in map(oldest_unfinished_ms, group.progress) if time is not None]
+        return GroupStats(
+            group.name,
+            sum(progress.lag for progress in group.progress),
+            sum(len(progress.leases) for progress in group.progress),
+            sum(len(progress.postponed) for progress in group.progress),
+            len(group.consumers),
+            group.paused,
+            rate(("group", group.id)),
+            max(0, now_ms - min(times)) if times else 0,
+        )
+
+
+async def events(call: Call) -> StreamingResponse:
+    query: EventsQuery = call.query
+    stopping: asyncio.Event = call.request.app.state.stopping
+    stream = _stream(Sampler(call.engine), query, stopping)
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(stream, headers=headers, media_type=EVENTS)
+
+
+async def _stream(sampler: Sampler, query: EventsQuery, stopping: asyncio.Event) -> AsyncIterator[bytes]:
+    yield b"retry: 1000\n\n"  # whoever is cut off comes back after a second
+    sent = 0
+    while query.count is None or sent < query.count:
+        try:
+            async with asyncio.timeout(query.interval_ms / 1000):
+                await stopping.wait()
+                return
+        except TimeoutError:
+            yield b"event: stats\ndata: " + msgspec.json.encode(sampler.sample()) + b"\n\n"
+            sent += 1
+
+
+ENDPOINTS = [
+    Endpoint(
+        method="GET",
+        path="/v2/events",
+        summary="What is going on, live",
+        query=EventsQuery,
+        answer=Stats,
+        media_types=(EVENTS,),
+        handler=events,
+    )
+]

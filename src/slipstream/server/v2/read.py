@@ -1,0 +1,199 @@
+"""Reading the log without a group, as JSON, MessagePack or Arrow."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.responses import Response
+
+from slipstream.api import ARROW, ReadQuery, ReadResponse
+from slipstream.broker import InvalidArgument, NotFound, Partition, Topic, decode_meta
+from slipstream.engine import Engine, read_slice
+from slipstream.server.v2.codec import OffsetOutOfRange
+from slipstream.server.v2.describe import first_offset, next_offset
+from slipstream.server.v2.endpoint import Call, Endpoint
+from slipstream.server.v2.messages import log_message
+from slipstream.store import LogSlice
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+async def read(call: Call) -> ReadResponse[Any] | Response:
+    query: ReadQuery = call.query
+    engine = call.engine
+    _check(call, query)
+    partition = _partition(engine.broker.topic(call.path("topic")), query)
+    if query.wait_ms:
+        await _wait(engine, partition, query)
+    if ARROW in call.accept:
+        return await _read_arrow(engine, partition, query)
+    records = await read_slice(lambda: _slice(engine, partition, query), LogSlice.records)
+    codec = call.codec
+    return ReadResponse(
+        partition=partition.number,
+        next_offset=_next(partition, query, records[-1].offset if records else None),
+        first_offset=first_offset(partition),
+        end_offset=next_offset(partition),
+        messages=[log_message(partition.number, record, codec) for record in records],
+    )
+
+
+def _check(call: Call, query: ReadQuery) -> None:
+    limits = call.limits
+    if query.limit > limits.batch_messages and ARROW not in call.accept:
+        raise InvalidArgument(f"limit must be at most {limits.batch_messages} (max_batch_messages), or read Arrow")
+    if query.max_bytes > limits.read_bytes:
+        raise InvalidArgument(f"max_bytes must be at most {limits.read_bytes} (max_read_bytes)")
+    if query.wait_ms > limits.wait_ms:
+        raise InvalidArgument(f"wait_ms must be at most {limits.wait_ms} (max_wait_ms)")
+
+
+def _partition(topic: Topic, query: ReadQuery) -> Partition:
+    count = len(topic.partitions)
+    if query.partition is None:
+        if count > 1:
+            raise InvalidArgument(f"{topic.name} has {count} partitions: say which, with partition=0 to {count - 1}")
+        return topic.partitions[0]
+    if query.partition >= count:
+        raise NotFound(f"partition out of range: {topic.name} has partitions 0 to {count - 1}")
+    return topic.partitions[query.partition]
+
+
+def _range(partition: Partition, query: ReadQuery) -> tuple[int, int]:
+    """The indexes that are asked for, of what is there now."""
+    earliest = first_offset(partition)
+    if query.from_ is not None and query.from_ < earliest:
+        raise OffsetOutOfRange(
+            f"offset {query.from_} of {partition.topic.name}/{partition.number} was removed by retention: "
+            f"the earliest is {earliest}",
+            earliest,
+        )
+    log = partition.log
+    first, end = partition.first_index, partition.committed
+    if query.from_ is not None:
+        first = log.index_from(query.from_)
+    if query.since is not None:
+        first = max(first, log.index_at(_ms(query.since)))
+    if query.to is not None:
+        end = min(end, log.index_from(query.to))
+    if query.until is not None:
+        end = min(end, log.index_at(_ms(query.until)))
+    if query.last is not None:
+        first = max(first, end - query.last)
+    return first, max(first, min(end, first + query.limit))
+
+
+def _ms(time: dt.datetime) -> int:
+    return round(time.astimezone(dt.UTC).timestamp() * 1000)
+
+
+def _slice(engine: Engine, partition: Partition, query: ReadQuery) -> LogSlice:
+    return engine.slice(partition, *_range(partition, query), query.max_bytes)
+
+
+def _next(partition: Partition, query: ReadQuery, last: int | None) -> int:
+    if last is not None:
+        return last + 1
+    if query.to is not None or query.until is not None:
+        return query.from_ if query.from_ is not None else first_offset(partition)
+    return max(query.from_ or 0, next_offset(partition))
+
+
+async def _wait(engine: Engine, partition: Partition, query: ReadQuery) -> None:
+    """Until there is something to read, or the time is up."""
+    first, end = _range(partition, query)
+    if first < end:
+        return
+    written = asyncio.Event()
+    engine.watch(partition, written.set)
+    try:
+        async with asyncio.timeout(query.wait_ms / 1000):
+            await written.wait()
+    except TimeoutError:
+        pass
+    finally:
+        engine.unwatch(partition, written.set)
+
+
+# Arrow
+
+
+async def _read_arrow(engine: Engine, partition: Partition, query: ReadQuery) -> Response:
+    body, last = await read_slice(lambda: _slice(engine, partition, query), _encode_arrow)
+    headers = {
+        "Slipstream-Next-Offset": str(_next(partition, query, last)),
+        "Slipstream-First-Offset": str(first_offset(partition)),
+        "Slipstream-End-Offset": str(next_offset(partition)),
+    }
+    return Response(body, 200, headers, media_type=ARROW)
+
+
+def _encode_arrow(taken: LogSlice) -> tuple[bytes, int | None]:
+    import pyarrow as pa  # noqa: PLC0415 - a quarter of a second that only who reads Arrow pays
+
+    sink = pa.BufferOutputStream()
+    last: int | None = None
+    with pa.ipc.new_stream(sink, arrow_schema()) as writer:
+        for batch in taken.batches():
+            if batch.num_rows:
+                writer.write_batch(_columns(batch))
+                last = batch.column(0)[-1].as_py()
+    return sink.getvalue().to_pybytes(), last
+
+
+def arrow_schema() -> pa.Schema:
+    import pyarrow as pa  # noqa: PLC0415
+
+    return pa.schema(
+        [
+            pa.field("offset", pa.int64(), nullable=False),
+            pa.field("timestamp", pa.timestamp("ms", "UTC"), nullable=False),
+            pa.field("key", pa.binary(), nullable=False),
+            pa.field("value", pa.binary(), nullable=False),
+            pa.field("attributes", pa.map_(pa.string(), pa.string())),
+            pa.field("envelope", pa.string()),
+            pa.field("routing", pa.string()),
+            pa.field("deliver_at", pa.timestamp("ms", "UTC")),
+            pa.field("redriven_from", pa.string()),
+        ]
+    )
+
+
+def _columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """What is stored, with the meta column taken apart; most messages have none."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    schema = arrow_schema()
+    offset, timestamp, key, value, meta = batch.columns
+    if not any(meta.to_pylist()):
+        nothing = [pa.nulls(len(batch), field.type) for field in list(schema)[4:]]
+        return pa.record_batch([offset, timestamp.cast(schema.field("timestamp").type), key, value, *nothing], schema)
+    extra: list[list[Any]] = [[], [], [], [], []]
+    for encoded in meta.to_pylist():
+        found = decode_meta(encoded)
+        envelope = msgspec.json.encode(found.envelope).decode() if found.envelope is not None else None
+        routing = msgspec.json.encode(found.routing).decode() if found.routing is not None else None
+        attributes = list(found.attributes.items()) if found.attributes is not None else None
+        row = (attributes, envelope, routing, found.deliver_at_ms, found.redriven_from or None)
+        for column, cell in zip(extra, row, strict=True):
+            column.append(cell)
+    arrays = [offset, timestamp.cast(schema.field("timestamp").type), key, value]
+    arrays += [pa.array(column, field.type) for column, field in zip(extra, list(schema)[4:], strict=True)]
+    return pa.record_batch(arrays, schema=schema)
+
+
+ENDPOINTS = [
+    Endpoint(
+        method="GET",
+        path="/v2/topics/{topic}/messages",
+        summary="Read the log without a group",
+        query=ReadQuery,
+        answer=ReadResponse[str],
+        media_types=(ARROW,),
+        handler=read,
+    )
+]
