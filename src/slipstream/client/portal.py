@@ -94,17 +94,17 @@ class LoopThread(Portal):
         self.loop.close()
 
 
-def settled(future: asyncio.Future[T]) -> concurrent.futures.Future[T]:
-    """A future of the loop, as one that another thread can wait for."""
-    result: concurrent.futures.Future[T] = concurrent.futures.Future()
+def settle_with(future: asyncio.Future[T], result: concurrent.futures.Future[T]) -> None:
+    """Gives what becomes of a future of the loop to one that another thread can wait for."""
 
     def settle(done: asyncio.Future[T]) -> None:
+        if not result.set_running_or_notify_cancel():
+            return  # who waited has cancelled it
         if done.cancelled():
-            result.cancel()
+            result.set_exception(concurrent.futures.CancelledError())
         elif (error := done.exception()) is not None:
             result.set_exception(error)
         else:
             result.set_result(done.result())
 
     future.add_done_callback(settle)
-    return result

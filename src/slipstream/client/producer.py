@@ -84,13 +84,16 @@ class Producer:
             await producer.send("two books", key="user:1")  # it is on its way
             placed = await (await producer.send("one lamp"))  # it is stored
         """
-        if self._closing:
-            raise SlipstreamError("this producer is closed: make a new one")
+        message = compose(value, **fields)
+        return await self.take(message, size_of(message))
+
+    async def take(self, message: ProduceMessage[bytes], size: int) -> asyncio.Future[Placed]:
+        """`send`, for a message of known size."""
+        self.check_open()
         loop = asyncio.get_running_loop()
         if self._task is None:
             self._task = loop.create_task(self._run())
-        message = compose(value, **fields)
-        waiting = _Waiting(message, len(_encode(message)), loop.time(), loop.create_future())
+        waiting = _Waiting(message, size, loop.time(), loop.create_future())
         if not self._turns and self._fits(waiting.size):
             self._accept(waiting)
         else:
@@ -98,6 +101,10 @@ class Producer:
             self._turns.append((waiting, turn))
             await turn
         return waiting.stored
+
+    def check_open(self) -> None:
+        if self._closing:
+            raise SlipstreamError("this producer is closed: make a new one")
 
     async def flush(self) -> None:
         """Returns when everything sent before is stored; raises ProduceFailed if something since the last time was not.
@@ -246,6 +253,14 @@ class Producer:
         count, first = self._failed, self._first_failure
         self._failed, self._first_failure = 0, None
         raise ProduceFailed(f"{count} messages to {self.topic} were not stored: {first}", count=count) from first
+
+
+def size_of(message: ProduceMessage[bytes]) -> int:
+    """As it travels. What cannot travel is found here, and refused to who sends it."""
+    try:
+        return len(_encode(message))
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
+        raise InvalidArgument(f"the message cannot be sent: {error}") from error
 
 
 def _is_of_one(error: BaseException, batch: list[_Waiting]) -> bool:

@@ -16,7 +16,7 @@ class Repeat(enum.Enum):
     SAFE = enum.auto()
     """No more than saying it once: it is repeated after anything that may pass."""
     KEYED = enum.auto()
-    """No more than saying it once, because it carries a key; and 409 says that a copy is being stored right now."""
+    """No more than saying it once, because it carries a key. 409 may say that a copy is being stored right now."""
     UNDONE = enum.auto()
     """Something else: it is repeated only if the server has surely not done it."""
 
@@ -37,6 +37,9 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True):
         return asked_ms + random.uniform(0, limit_ms)
 
 
+BEING_STORED_MS = 2_000
+"""For how long 409 may say that a copy is being stored: a commit takes milliseconds. After that it means a conflict."""
+
 ONCE = Retries(for_ms=0)
 """For who has a loop of their own."""
 
@@ -51,6 +54,11 @@ def may_repeat(error: SlipstreamError, repeat: Repeat) -> bool:
             return repeat is Repeat.KEYED
         case _:
             return False
+
+
+def give_up_ms(error: SlipstreamError, retries: Retries) -> int:
+    """How long after the first attempt such a failure is still worth another one."""
+    return min(retries.for_ms, BEING_STORED_MS) if isinstance(error, Conflict) else retries.for_ms
 
 
 def asked_ms(error: SlipstreamError) -> int:

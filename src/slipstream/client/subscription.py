@@ -210,8 +210,9 @@ class Subscription:
             return
         for failure in response.failed:
             run = runs[Place(failure.partition, failure.offset)]
-            # What is handled may have been acked while this was on its way; if not, the ack will tell.
-            if not run.is_handled:
+            # What is handled may have been acked while this was on its way; if not, the ack will tell. And a message
+            # that the server cannot read just now is still ours.
+            if not run.is_handled and failure.error != "UNAVAILABLE":
                 self._lose(run, failure.message)
 
     def _lose(self, run: Run, reason: str) -> None:

@@ -19,7 +19,7 @@ from yarl import URL
 from slipstream import __version__
 from slipstream.api import JSON, MSGPACK, ErrorResponse
 from slipstream.client.errors import ConnectionFailed, InvalidArgument, SlipstreamError, refusal
-from slipstream.client.retry import Repeat, Retries, asked_ms, may_repeat
+from slipstream.client.retry import Repeat, Retries, asked_ms, give_up_ms, may_repeat
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class Transport:
         retries = retries or self.retries
         target = self._target(path, query)
         data = None if body is None else _encoded(body)
-        give_up = time.monotonic() + retries.for_ms / 1000
+        began = time.monotonic()
         failures = 0
         while True:
             try:
@@ -91,7 +91,8 @@ class Transport:
             except SlipstreamError as error:
                 failures += 1
                 pause_s = retries.pause_ms(failures, asked_ms(error)) / 1000
-                if not may_repeat(error, repeat) or time.monotonic() + pause_s > give_up:
+                ended = time.monotonic() + pause_s > began + give_up_ms(error, retries) / 1000
+                if ended or not may_repeat(error, repeat):
                     if failures > 1:
                         error.add_note(f"{method} {path}: given up after {failures} attempts")
                     raise
