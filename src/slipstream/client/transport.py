@@ -29,6 +29,7 @@ CONNECT_MS = 3_000
 """For the connection alone. Shorter than any request: who was not connected by then has surely sent nothing."""
 
 _encode = msgspec.msgpack.Encoder().encode
+_sleep = asyncio.sleep
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -97,7 +98,7 @@ class Transport:
                         error.add_note(f"{method} {path}: given up after {failures} attempts")
                     raise
                 log.debug("%s %s: %s; once more in %.0f ms", method, path, error, pause_s * 1000)
-            await asyncio.sleep(pause_s)
+            await _sleep(pause_s)
 
     async def _attempt(self, method: str, target: URL, data: bytes | None, accept: str, wait_ms: int) -> Answer:
         headers = {"Accept": accept}
@@ -184,11 +185,15 @@ class Transport:
 
 
 def _session(connections: int) -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(
+    session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=connections),
         cookie_jar=aiohttp.DummyCookieJar(),
         headers={"User-Agent": f"slipstream-python/{__version__}"},
     )
+    # aiohttp sends every GET and DELETE again by itself if the connection breaks. What may be repeated is decided here;
+    # there is no other switch for it, and aiohttp's own tests turn this one.
+    session._retry_connection = False
+    return session
 
 
 def _encoded(body: object) -> bytes:
