@@ -291,12 +291,12 @@ def load_settings(
 
 
 def unknown_variables(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
-    """A warning for each variable that looks like a setting and is none.
+    """A warning for each variable that looks like a setting and is none; SLIPSTREAM_URL is the client's.
 
     No error: it may be meant for another version, or for another program of the same family.
     """
     prefix = "SLIPSTREAM_"
-    known = ["CONFIG", *(info.name.upper() for info in describe_settings())]
+    known = ["CONFIG", "URL", *(info.name.upper() for info in describe_settings())]
     for name in sorted(environment):
         if name.startswith(prefix) and name.removeprefix(prefix) not in known:
             closest = difflib.get_close_matches(name.removeprefix(prefix), known, 1)

@@ -16,7 +16,7 @@ def load_router(reference: str, timeout_ms: int) -> RouterHook:
     """`http://…` or `https://…`, a path to a `.toml` rules file, or `module:name`. Raises RouterRefused."""
     router: Router
     if reference.startswith(("http://", "https://")):
-        from slipstream.router.http import HttpRouter  # noqa: PLC0415 - httpx costs start-up time only where it is used
+        from slipstream.router.http import HttpRouter  # noqa: PLC0415 - aiohttp costs start-up time only where it is used
 
         router = HttpRouter(reference, timeout_ms)
     elif reference.endswith(".toml"):

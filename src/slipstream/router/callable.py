@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import importlib
 import inspect
 import sys
-import threading
 from collections.abc import Awaitable, Callable
-from queue import SimpleQueue
 from typing import TypeAlias, cast
 
 import msgspec
 
 from slipstream.broker import RoutingDecision
 from slipstream.router.hook import RoutedMessage, RouterRefused
+from slipstream.threads import DaemonThreads
 
 Function: TypeAlias = Callable[[str, RoutedMessage], object]
 
@@ -26,7 +23,7 @@ class CallableRouter:
     def __init__(self, function: Function, threads: int = 8) -> None:
         self.function = function
         self._is_async = inspect.iscoroutinefunction(function)
-        self._threads = _Threads(0 if self._is_async else threads)
+        self._threads = DaemonThreads(0 if self._is_async else threads, "slipstream-router")
 
     @classmethod
     def load(cls, reference: str) -> CallableRouter:
@@ -58,50 +55,3 @@ class CallableRouter:
 
     async def close(self) -> None:
         self._threads.close()
-
-
-class _Threads:
-    """A pool whose threads do not keep the process alive: a function that hangs must not hold up a stop.
-
-    Those of `concurrent.futures` do; they are waited for when the interpreter ends.
-    """
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        for number in range(count):
-            threading.Thread(target=self._work, name=f"slipstream-router-{number}", daemon=True).start()
-
-    async def call(self, function: Function, topic: str, message: RoutedMessage) -> object:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[object] = loop.create_future()
-
-        def settle(answer: object, error: BaseException | None) -> None:
-            if future.done():
-                return  # nobody waits any longer
-            if error is None:
-                future.set_result(answer)
-            else:
-                future.set_exception(error)
-
-        def run() -> None:
-            if future.cancelled():
-                return
-            answer, failure = None, None
-            try:
-                answer = function(topic, message)
-            except Exception as error:  # noqa: BLE001 - carried to whoever awaits the call
-                failure = error
-            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-                loop.call_soon_threadsafe(settle, answer, failure)
-
-        self._calls.put(run)
-        return await future
-
-    def _work(self) -> None:
-        while (call := self._calls.get()) is not None:
-            call()
-
-    def close(self) -> None:
-        for _ in range(self._count):
-            self._calls.put(None)

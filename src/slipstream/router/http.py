@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
+from http import HTTPStatus
 
-import httpx
+import aiohttp
 import msgspec
 
 from slipstream.broker import Envelope, RoutingDecision
@@ -22,18 +23,24 @@ class _Question(msgspec.Struct, omit_defaults=True):
 class HttpRouter:
     def __init__(self, url: str, timeout_ms: int) -> None:
         self.url = url
-        self._client = httpx.AsyncClient(timeout=timeout_ms / 1000)
+        self._timeout = aiohttp.ClientTimeout(total=timeout_ms / 1000)
+        self._session: aiohttp.ClientSession | None = None
 
     async def route(self, topic: str, message: RoutedMessage) -> RoutingDecision | None:
         body = msgspec.json.encode(_question(topic, message))
-        response = await self._client.post(self.url, content=body, headers={"content-type": "application/json"})
-        response.raise_for_status()
-        if response.status_code == httpx.codes.NO_CONTENT:
-            return None
-        return msgspec.json.decode(response.content, type=RoutingDecision)
+        if self._session is None:  # it belongs to the loop that runs now, and routers are made before there is one
+            self._session = aiohttp.ClientSession(timeout=self._timeout)
+        headers = {"content-type": "application/json"}
+        async with self._session.post(self.url, data=body, headers=headers, allow_redirects=False) as response:
+            if response.status == HTTPStatus.NO_CONTENT:
+                return None
+            if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+                raise ValueError(f"{self.url} answered {response.status}")
+            return msgspec.json.decode(await response.read(), type=RoutingDecision)
 
     async def close(self) -> None:
-        await self._client.aclose()
+        if self._session is not None:
+            await self._session.close()
 
 
 def _question(topic: str, message: RoutedMessage) -> _Question:

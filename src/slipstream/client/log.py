@@ -1,0 +1,116 @@
+"""Reading what a topic holds, without a group: nothing is leased and nobody's progress changes."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+import msgspec
+
+from slipstream.api import ARROW, LogMessage, ReadQuery, ReadResponse
+from slipstream.client.part import Part, topic_path
+from slipstream.client.retry import Repeat
+
+if TYPE_CHECKING:
+    import pyarrow
+
+WAIT_MS = 20_000
+"""How long one request of `scan(follow=True)` waits for something new."""
+
+
+class Selection(TypedDict, total=False):
+    """Which messages. What is absent does not limit."""
+
+    from_: int | None
+    """The first offset; absent: the oldest there is."""
+    to: int | None
+    """Before this offset; absent: all that is there now."""
+    since: dt.datetime | None
+    """Stored at this time or later."""
+    until: dt.datetime | None
+    """Stored before this time."""
+    last: int | None
+    """Of what the rest selects, the newest so many."""
+    max_bytes: int
+    """Of keys and values in one request, about."""
+
+
+class Log(Part):
+    async def read(
+        self,
+        topic: str,
+        partition: int | None = None,
+        *,
+        limit: int = 1_000,
+        wait_ms: int = 0,
+        **selection: Unpack[Selection],
+    ) -> ReadResponse[bytes]:
+        """One page of a partition, which must be named where there are several. Read on from its `next_offset`.
+
+        Raises OffsetOutOfRange where retention has removed what was asked for.
+
+        Example:
+            page = await client.read("orders", 0, last=10)
+        """
+        query = ReadQuery(partition=partition, limit=limit, wait_ms=wait_ms, **selection)
+        return await self._transport.call(
+            "GET", _path(topic), ReadResponse[bytes], Repeat.SAFE, query=query, wait_ms=wait_ms
+        )
+
+    async def scan(
+        self, topic: str, partition: int | None = None, *, follow: bool = False, **selection: Unpack[Selection]
+    ) -> AsyncGenerator[LogMessage[bytes], None]:
+        """Every message of the selection, page by page; with `follow` also those that are stored from now on.
+
+        Example:
+            async for message in client.scan("orders", 0, since=yesterday):
+                print(message.offset, message.value)
+        """
+        query = ReadQuery(partition=partition, wait_ms=WAIT_MS if follow else 0, **selection)
+        while True:
+            page = await self._transport.call(
+                "GET", _path(topic), ReadResponse[bytes], Repeat.SAFE, query=query, wait_ms=query.wait_ms
+            )
+            for message in page.messages:
+                yield message
+            if not follow and (page.next_offset >= (query.to or page.end_offset) or not page.messages):
+                return
+            query = _onward(query, page.next_offset, None if follow else page.end_offset)
+
+    async def read_arrow(
+        self, topic: str, partition: int | None = None, **selection: Unpack[Selection]
+    ) -> pyarrow.Table:
+        """The whole selection as an Arrow table, for whatever works on columns. Needs memory for all of it.
+
+        Example:
+            table = await client.read_arrow("orders", 0, since=yesterday)
+            table.column("value")
+        """
+        import pyarrow as pa  # noqa: PLC0415 - slow to import, and only needed here
+
+        query = ReadQuery(partition=partition, limit=ARROW_ROWS, **selection)
+        pages: list[pyarrow.Table] = []
+        while True:
+            answer = await self._transport.ask("GET", _path(topic), Repeat.SAFE, query=query, accept=ARROW)
+            with pa.ipc.open_stream(answer.body) as reader:
+                pages.append(reader.read_all())
+            next_offset = int(answer.headers["Slipstream-Next-Offset"])
+            end_offset = int(answer.headers["Slipstream-End-Offset"])
+            if next_offset >= (query.to or end_offset) or not pages[-1].num_rows:
+                return pa.concat_tables(pages)
+            query = _onward(query, next_offset, end_offset)
+
+
+ARROW_ROWS = 100_000
+"""Of a page: `max_bytes` is what limits it."""
+
+
+def _onward(query: ReadQuery, next_offset: int, end_offset: int | None) -> ReadQuery:
+    """The page after this one. The end stays where the first page saw it, so that a reader comes to an end even if
+    the producers are faster; `last` and `since` have said where to begin, and are spent."""
+    return msgspec.structs.replace(query, from_=next_offset, to=query.to or end_offset, since=None, last=None)
+
+
+def _path(topic: str) -> str:
+    return topic_path(topic, "messages")
