@@ -59,14 +59,13 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         return wanted in letter.last_error.lower() or wanted in letter.reason.lower()
 
 
-def dead_letter_topic(engine: Engine, name: str) -> Topic:
-    """The dead letters of a topic, by its name or theirs."""
+def dead_letter_topic(engine: Engine, name: str) -> Topic | None:
+    """The dead letters of a topic, by its name or theirs; None if it has none yet."""
     topics = engine.broker.state.topics
-    dead = name if name.startswith(DEAD_LETTER_PREFIX) else DEAD_LETTER_PREFIX + name
-    topic = topics.get(dead)
-    if topic is None:
-        raise NotFound(f"there are no dead letters of {name}: {dead} does not exist")
-    return topic
+    dead = topics.get(name if name.startswith(DEAD_LETTER_PREFIX) else DEAD_LETTER_PREFIX + name)
+    if dead is None and name not in topics:
+        raise NotFound(f"there is no topic {name}, and no dead letters of it")
+    return dead
 
 
 def is_redriven(partition: Partition, index: int) -> bool:
@@ -103,7 +102,7 @@ class Redrive:
     def __init__(
         self,
         engine: Engine,
-        topic: Topic,
+        topic: Topic | None,
         selection: Selection,
         *,
         to: str = "",
@@ -127,7 +126,7 @@ class Redrive:
     async def run(self) -> None:
         """Raises BrokerError or LogUnreadable where it cannot go on; what was sent back stays sent back."""
         self._next_s = asyncio.get_running_loop().time()
-        for partition in self.topic.partitions:
+        for partition in self.topic.partitions if self.topic is not None else ():
             chosen: list[int] = []
             async for index, record in scan(self.engine, partition):
                 self.scanned += 1
@@ -198,8 +197,10 @@ class Redrive:
 class RedriveTask:
     """A redrive under way, or what became of it."""
 
-    def __init__(self, task_id: str, redrive: Redrive, started_ms: int) -> None:
+    def __init__(self, task_id: str, redrive: Redrive, topic: str, started_ms: int) -> None:
         self.id = task_id
+        self.topic = topic
+        """As it was asked for."""
         self.redrive = redrive
         self.started_ms = started_ms
         self.ended_ms: int | None = None
@@ -229,7 +230,7 @@ class RedriveTask:
             self.error = str(error)
         except Exception as error:
             self.error = f"{type(error).__name__}: {error}"
-            log.exception("a redrive of %s failed", self.redrive.topic.name)
+            log.exception("redrive %s failed", self.id)
         finally:
             self.ended_ms = self.redrive.engine.now_ms()
 
@@ -244,10 +245,10 @@ class Redrives:
         self._tasks: dict[str, RedriveTask] = {}
         self._count = 0
 
-    def start(self, redrive: Redrive) -> RedriveTask:
+    def start(self, redrive: Redrive, topic: str) -> RedriveTask:
         now_ms = self._engine.now_ms()
         self._count += 1
-        task = RedriveTask(f"{now_ms:x}-{self._count}", redrive, now_ms)
+        task = RedriveTask(f"{now_ms:x}-{self._count}", redrive, topic, now_ms)
         self._tasks[task.id] = task
         ended = [task_id for task_id, each in self._tasks.items() if not each.running]
         for task_id in ended[: max(0, len(self._tasks) - self.KEPT)]:
