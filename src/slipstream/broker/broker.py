@@ -277,7 +277,7 @@ class Broker:
             if lease.owner != owner:
                 raise FailedPrecondition("not owner")
             return progress, lease
-        if offset > progress.cursor and offset not in progress.finished_ahead:
+        if offset in progress.postponed or (offset > progress.cursor and offset not in progress.finished_ahead):
             raise InvalidArgument(f"offset {offset} of {name}/{number} was never delivered to group {group_name!r}")
         if len(topic.partitions) > 1 and not self._is_in(progress.partition, offset):
             raise InvalidArgument(f"offset {offset} of {name} is not in partition {number}")
