@@ -7,11 +7,11 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 
-from slipstream.broker import BrokerConfig, BrokerError, Delivery, Envelope, Placement, TopicOverrides
+from slipstream.broker import Broker, BrokerConfig, BrokerError, Delivery, Envelope, Placement, TopicOverrides
 from slipstream.broker.idempotency import Status
 from slipstream.engine import Engine, EngineConfig, Storage, Timekeeper
 from slipstream.record import Record
@@ -20,6 +20,8 @@ from slipstream.store.journal import journal_numbers, journal_path
 from slipstream.store.log import Chunk
 
 LONG_MS = 3_600_000
+
+ResultT = TypeVar("ResultT")
 
 
 class Answer:
@@ -39,8 +41,13 @@ class Inbox:
     def __init__(self) -> None:
         self.deliveries: list[Delivery] = []
 
+        self.has_ended = False
+
     def deliver(self, deliveries: list[Delivery]) -> None:
         self.deliveries += deliveries
+
+    def ended(self) -> None:
+        self.has_ended = True
 
 
 class Running:
@@ -115,6 +122,12 @@ class Running:
         self.engine.ack(answer, topic, group, delivery.partition, delivery.record.offset, owner)
         self.settle(answer)
 
+    def perform(self, command: Callable[[Broker, int], ResultT]) -> ResultT:
+        return self.loop.run_until_complete(self.engine.perform(command))
+
+    def delete(self, topic: str) -> None:
+        self.loop.run_until_complete(self.engine.delete_topic(topic))
+
     def values(self, topic: str) -> list[list[bytes]]:
         """Everything that can be read, by partition."""
         return [
@@ -168,10 +181,10 @@ class Node(Running):
         for topic in decoded[0]:
             for group in topic[6]:
                 group[2] = 0
-        for registry in (1, 2):  # pages of producers' and workers' keys: the last word on each counts
+        for registry in (1, 2, 5):  # pages of producers', workers' and batches' keys: the last word on each counts
             operations = [op for page in decoded[registry] for op in msgspec.msgpack.decode(page)]
             decoded[registry] = sorted({tuple(op[0]): op for op in operations}.values())
-        for operation in decoded[1]:
+        for operation in decoded[1] + decoded[5]:
             operation[1] = Status.COMMITTED  # what is on its way to the journal is there after a restart
         for unordered in (3, 4):  # deadlines, counts
             decoded[unordered] = sorted(decoded[unordered])

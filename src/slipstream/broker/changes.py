@@ -166,7 +166,9 @@ class BatchCommitted(msgspec.Struct, array_like=True, tag=17, frozen=True):
     first_offset: int
     count: int
     places: list[tuple[int, int, int]] = []
-    """(topic id, partition, offset) of each, where they are not `count` offsets of the topic in a row."""
+    """(topic id, partition, offset) of each, unless they are `count` offsets in a row where their keys belong."""
+    partitions: int = 0
+    """How many the topic had."""
 
 
 class Redriven(msgspec.Struct, array_like=True, tag=18, frozen=True, gc=False):

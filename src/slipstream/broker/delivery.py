@@ -78,6 +78,8 @@ class Dispatcher:
                     return
                 again = progress.next_due(now_ms)
                 if again is None and progress.position >= partition.committed:
+                    if progress.due:
+                        self._await_due(progress)
                     return
             consumer = group.next_consumer()
             if consumer is None:
@@ -94,6 +96,15 @@ class Dispatcher:
                 consumer.credit = 0  # it is full; somebody else may take this one
             elif not self._deliver(progress, consumer, record, index, again, now_ms):
                 return
+
+    def _await_due(self, progress: Progress) -> None:
+        """Whoever could be served has everything else: from here on only the clock brings what was postponed.
+
+        It may have been given up while nobody could be served, for what is due already waits for no clock.
+        """
+        due_ms = progress.next_due_ms()
+        if due_ms is not None:
+            self.set_timer(progress, due_ms)
 
     def _stall(self, progress: Progress, error: LogUnreadable) -> None:
         """The log cannot be read on: nothing may be skipped, so this group waits here until a restart after repair."""

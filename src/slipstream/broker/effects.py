@@ -34,7 +34,7 @@ class Publications:
         """The produces among them that have an idempotency key, and are then done."""
 
     def __bool__(self) -> bool:
-        return bool(self.ends)
+        return bool(self.ends or self.operations)  # a batch may have found all its messages stored before
 
 
 class Effects:

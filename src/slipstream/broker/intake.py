@@ -12,10 +12,10 @@ from slipstream.broker.changes import BatchCommitted, Redriven, encode_change
 from slipstream.broker.config import BrokerConfig
 from slipstream.broker.delivery import Dispatcher, Entry
 from slipstream.broker.envelope import Envelope, Meta, Routing, RoutingDecision, decode_meta, encode_meta
-from slipstream.broker.errors import FailedPrecondition, InvalidArgument, Overloaded, Unavailable
+from slipstream.broker.errors import FailedPrecondition, InvalidArgument, NotFound, Overloaded, Unavailable
 from slipstream.broker.idempotency import Identity, Operation, Registry, Status, short
 from slipstream.broker.state import State
-from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, Topic, TopicConfig
+from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, Topic, TopicConfig, partition_of
 from slipstream.record import LogUnreadable, Record
 
 
@@ -107,14 +107,14 @@ class Intake:
         first_offset = self._topic(name).next_offset if batch is not None else 0
         placements = self._store_all(now_ms, plans)
         if batch is not None:
-            self._commit_batch(now_ms, name, batch, first_offset, placements)
+            self._commit_batch(now_ms, name, batch, first_offset, messages, placements)
         return placements
 
     def _plan_all(self, now_ms: int, name: str, messages: Sequence[NewMessage]) -> list[_Plan]:
         plans: list[_Plan] = []
         plain: Topic | None = None
         try:
-            for message in messages:
+            for number, message in enumerate(messages):
                 envelope, decision = message.envelope, message.decision
                 attributes, deliver_at_ms = message.attributes, message.deliver_at_ms
                 if (
@@ -139,7 +139,7 @@ class Intake:
         except (InvalidArgument, FailedPrecondition) as error:
             if len(messages) == 1:
                 raise
-            raise type(error)(f"message {len(plans)} of the batch (nothing was stored): {error.message}") from error
+            raise type(error)(f"message {number} of the batch (nothing was stored): {error.message}") from error
         return plans
 
     def _store_all(self, now_ms: int, plans: list[_Plan]) -> list[Placement]:
@@ -189,15 +189,20 @@ class Intake:
     # Batches with a key
 
     def _commit_batch(
-        self, now_ms: int, name: str, batch: Identity, first_offset: int, placements: list[Placement]
+        self,
+        now_ms: int,
+        name: str,
+        batch: Identity,
+        first_offset: int,
+        messages: Sequence[NewMessage],
+        placements: list[Placement],
     ) -> None:
-        in_a_row = all(
-            placement.offset == first_offset + n and placement.topic == name and not placement.deduplicated
-            for n, placement in enumerate(placements)
-        )
+        # The places of most batches follow from their first offset: a million keys must not remember each of them.
+        partitions = len(self._topic(name).partitions)
+        usual = placements == _places_by_key(name, messages, first_offset, partitions, deduplicated=False)
         topics = self.state.topics
-        places = [] if in_a_row else [(topics[p.topic].id, p.partition, p.offset) for p in placements]
-        change = BatchCommitted(batch[1], batch[2], now_ms, first_offset, len(placements), places)
+        places = [] if usual else [(topics[p.topic].id, p.partition, p.offset) for p in placements]
+        change = BatchCommitted(batch[1], batch[2], now_ms, first_offset, len(placements), places, partitions)
         operation = self.state.batch_committed(change)
         operation.status = Status.PENDING
         effects = self.dispatcher.effects
@@ -217,17 +222,7 @@ class Intake:
                 Placement(topics[topic_id].name if topic_id in topics else name, partition, offset, deduplicated=True)
                 for topic_id, partition, offset in known.places
             ]
-        topic = self._topic(name)
-        return [
-            Placement(name, self._partition_of(topic, message).number, known.offset + n, deduplicated=True)
-            for n, message in enumerate(messages)
-        ]
-
-    def _partition_of(self, topic: Topic, message: NewMessage) -> Partition:
-        override = message.envelope.partition_override if message.envelope is not None else None
-        if message.decision is not None and message.decision.partition_override is not None:
-            override = message.decision.partition_override
-        return topic.partitions[override] if override is not None else topic.partition_for(message.key)
+        return _places_by_key(name, messages, known.offset, known.partition, deduplicated=True)
 
     # Where a message belongs
 
@@ -378,6 +373,8 @@ class Intake:
         It keeps its key, envelope and attributes. Its deadline is dropped if it has passed, for it would only die
         again. The producer's idempotency key does not hold it back: that the message was stored once is known.
         """
+        if self.state.topics_by_id.get(dead.topic.id) is not dead.topic:
+            raise NotFound(f"{dead.topic.name} was deleted meanwhile, and its dead letters with it")
         if dead.redriven is not None and index in dead.redriven:
             return None
         try:
@@ -410,6 +407,16 @@ class Intake:
         self.state.redriven(change)
         self.redriven_total += 1
         return Placement(topic.name, partition.number, copy.offset)
+
+
+def _places_by_key(
+    name: str, messages: Sequence[NewMessage], first_offset: int, partitions: int, *, deduplicated: bool
+) -> list[Placement]:
+    """Where a batch goes if nothing but their keys says where: no router, no override, no message known before."""
+    return [
+        Placement(name, partition_of(message.key, partitions), first_offset + n, deduplicated)
+        for n, message in enumerate(messages)
+    ]
 
 
 _BROKER_ONLY = f"{DEAD_LETTER_PREFIX}* topics are written by the broker only"

@@ -182,7 +182,8 @@ class State:
 
     def batch_committed(self, change: BatchCommitted) -> Operation:
         operation = self.batches.put(("", change.topic_id, change.key), Status.COMMITTED, change.at_ms)
-        operation.offset, operation.count, operation.places = change.first_offset, change.count, change.places
+        operation.partition, operation.offset = change.partitions, change.first_offset
+        operation.count, operation.places = change.count, change.places
         return operation
 
     def redriven(self, change: Redriven) -> None:
@@ -231,7 +232,7 @@ class State:
             partition.redriven.drop_below(change.first_index)
         lost = 0
         for group in topic.groups.values():
-            missed = group.progress[change.partition].trim(change.first_index, change.first_bytes)
+            missed = group.progress[change.partition].trim(change.first_index, change.first_bytes, change.first_offset)
             group.lost += missed
             lost += missed
         return lost

@@ -184,8 +184,10 @@ class Topic:
         return f"{self.id}-{self.created_ms:x}"
 
     def partition_for(self, key: bytes) -> Partition:
-        """Ruling 1: FNV-1a of the key, modulo the count; without a key the first."""
         partitions = self.partitions
-        if not key or len(partitions) == 1:
-            return partitions[0]
-        return partitions[fnv1a_32(key) % len(partitions)]
+        return partitions[partition_of(key, len(partitions))]
+
+
+def partition_of(key: bytes, count: int) -> int:
+    """Ruling 1: FNV-1a of the key, modulo the count; without a key the first."""
+    return 0 if not key or count == 1 else fnv1a_32(key) % count
