@@ -115,9 +115,7 @@ def requests_for(plan: Batches) -> list[bytes]:
 
 
 def _request(plan: Batches) -> bytes:
-    values = [
-        base64.b64encode(secrets.token_bytes(plan.value_bytes))[: plan.value_bytes] for _ in range(plan.batch)
-    ]
+    values = [base64.b64encode(secrets.token_bytes(plan.value_bytes))[: plan.value_bytes] for _ in range(plan.batch)]
     if plan.kind == "redis":
         head = b"*5\r\n$4\r\nXADD\r\n$%d\r\n%b\r\n$1\r\n*\r\n$1\r\nv\r\n" % (len(plan.topic), plan.topic.encode())
         return b"".join(head + b"$%d\r\n%b\r\n" % (len(value), value) for value in values)

@@ -217,8 +217,8 @@ def test_a_batch_and_its_key_are_in_one_frame() -> None:
     sim = Simulator()
     sim.create()
     sim.broker.produce_batch(sim.now_ms, "t", messages(b"a", b"b"), "key")
-    changes = decode_changes(b"\x93" + b"".join(sim.broker.effects.changes))
-    assert [type(change).__name__ for change in changes] == ["Published", "Published", "BatchCommitted"]
+    changes = decode_changes(b"\x92" + b"".join(sim.broker.effects.changes))
+    assert [type(change).__name__ for change in changes] == ["PublishedBatch", "BatchCommitted"]
     assert changes[-1].places == [], "they follow from the first offset"  # type: ignore[union-attr]
 
 

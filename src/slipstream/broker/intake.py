@@ -114,7 +114,7 @@ class Intake:
         plans: list[_Plan] = []
         plain: Topic | None = None
         try:
-            for number, message in enumerate(messages):
+            for message in messages:
                 envelope, decision = message.envelope, message.decision
                 attributes, deliver_at_ms = message.attributes, message.deliver_at_ms
                 if (
@@ -139,7 +139,7 @@ class Intake:
         except (InvalidArgument, FailedPrecondition) as error:
             if len(messages) == 1:
                 raise
-            raise type(error)(f"message {number} of the batch (nothing was stored): {error.message}") from error
+            raise type(error)(f"message {len(plans)} of the batch (nothing was stored): {error.message}") from error
         return plans
 
     def _store_all(self, now_ms: int, plans: list[_Plan]) -> list[Placement]:
@@ -316,7 +316,12 @@ class Intake:
 
     def _check_room_for_all(self, plans: list[_Plan], now_ms: int) -> None:
         needs: dict[Partition, list[int]] = {}
-        for _, partition, key, value, _, _, _ in plans:
+        seen: set[Identity] = set()
+        for _, partition, key, value, _, _, identity in plans:
+            if identity is not None:
+                if identity in seen or self._find(self.state.produced, identity, now_ms) is not None:
+                    continue  # it takes no room: it is there already
+                seen.add(identity)
             need = needs.get(partition)
             if need is None:
                 needs[partition] = [1, len(key) + len(value)]
