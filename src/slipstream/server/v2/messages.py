@@ -61,7 +61,15 @@ def _decode_messages(form: Form, body: bytes) -> list[ProduceMessage[Any]]:
 
 
 def new_messages(messages: Sequence[ProduceMessage[Any]], now_ms: int) -> list[NewMessage]:
-    return [new_message(message, now_ms) for message in messages]
+    found: list[NewMessage] = []
+    try:
+        for message in messages:
+            found.append(new_message(message, now_ms))
+    except InvalidArgument as error:
+        if len(messages) == 1:
+            raise
+        raise InvalidArgument(f"message {len(found)} of the batch (nothing was stored): {error.message}") from error
+    return found
 
 
 def new_message(message: ProduceMessage[Any], now_ms: int) -> NewMessage:
