@@ -159,22 +159,24 @@ class Redrive:
             return
         left = list(indexes)
         while left:
-            await self._keep_rate(len(left))
+            await self._keep_rate()
+            waiting = len(left)
             try:
                 await self.engine.perform(lambda broker, now_ms: self._redrive(broker, now_ms, partition, left))
             except Overloaded as error:
                 await asyncio.sleep(error.retry_after_ms / 1000)
+            if self.rate is not None:
+                self._next_s += (waiting - len(left)) / self.rate
 
-    async def _keep_rate(self, count: int) -> None:
-        if self.rate is None:
-            return
+    async def _keep_rate(self) -> None:
         now_s = asyncio.get_running_loop().time()
         if now_s < self._next_s:
             await asyncio.sleep(self._next_s - now_s)
-        self._next_s = max(now_s, self._next_s) + count / self.rate
+        self._next_s = max(now_s, self._next_s)
 
     def _redrive(self, broker: Broker, now_ms: int, partition: Partition, left: list[int]) -> None:
-        """Takes from `left` what it has done. Raises Overloaded only if there was no room for a single one."""
+        """Takes from `left` what it has done. Raises only if not a single one could be: a command that raises has
+        changed nothing, and what the others changed would not be written until somebody else comes by."""
         done = 0
         while left:
             if left[0] < partition.first_index:
@@ -182,10 +184,10 @@ class Redrive:
                 continue
             try:
                 placement = broker.intake.redrive(now_ms, partition, left[0], self.to)
-            except Overloaded:
+            except BrokerError:
                 if not done:
                     raise
-                return
+                return  # the next command finds it first
             del left[0]
             done += 1
             if placement is None:
@@ -206,6 +208,7 @@ class RedriveTask:
         self.ended_ms: int | None = None
         self.error = ""
         self._task = asyncio.create_task(self._run(), name=f"redrive {task_id}")
+        self._task.add_done_callback(self._note_end)  # one that is cancelled at once never runs
 
     @property
     def running(self) -> bool:
@@ -231,8 +234,9 @@ class RedriveTask:
         except Exception as error:
             self.error = f"{type(error).__name__}: {error}"
             log.exception("redrive %s failed", self.id)
-        finally:
-            self.ended_ms = self.redrive.engine.now_ms()
+
+    def _note_end(self, _: asyncio.Task[None]) -> None:
+        self.ended_ms = self.redrive.engine.now_ms()
 
 
 class Redrives:

@@ -18,6 +18,7 @@ from slipstream.broker import (
     Delivery,
     Envelope,
     NewMessage,
+    NotFound,
     Overloaded,
     Partition,
     Placement,
@@ -275,6 +276,9 @@ class Engine:
 
     def slice(self, partition: Partition, first: int, end: int, max_bytes: int) -> LogSlice:
         """Records of a partition, to be read in another thread."""
+        topic = partition.topic
+        if self.broker.state.topics_by_id.get(topic.id) is not topic:
+            raise NotFound(f"{topic.name} was deleted meanwhile")
         return self.store.log(partition.topic.id, partition.number).slice(first, end, max_bytes)
 
     def watch(self, partition: Partition, callback: Callable[[], None]) -> None:
@@ -486,7 +490,7 @@ class Engine:
         )
         if self.failure is not None:
             return
-        for topic in self.broker.state.topics.values():
+        for topic in list(self.broker.state.topics.values()):  # what dies meanwhile may need a topic for dead letters
             for number in range(len(topic.partitions)):
                 self.trim(topic, number)
         self._schedule_flush()
