@@ -20,6 +20,8 @@ class Between:
     def __init__(self, server: str) -> None:
         self.server = server
         self.acts: list[Act] = []
+        self.always: dict[str, Act] = {}
+        """What is done on a path whenever there is no other act."""
         self.seen: list[str] = []
         """Paths, in the order in which they came."""
         self.bodies: list[object] = []
@@ -32,7 +34,7 @@ class Between:
         body = await request.read()
         self.seen.append(request.path)
         self.bodies.append(msgspec.msgpack.decode(body) if body else None)
-        act = self.acts.pop(0) if self.acts else passing
+        act = self.acts.pop(0) if self.acts else self.always.get(request.path, passing)
         return await act(self, request)
 
     async def forward(self, request: web.Request) -> web.Response:

@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 
 HandlerT = TypeVar("HandlerT", bound=Handler)
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
 LAST_WORDS_MS = 2_000
 """How long a worker that gives up tries to hand back what it has."""
 
@@ -91,9 +93,12 @@ class Worker:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
-        await self.serve()
+        try:
+            await self.serve()
+        finally:
+            self._leave_signals(loop)
 
     def _on_signal(self, number: signal.Signals) -> None:
         if not self._stopping.is_set():
@@ -102,9 +107,13 @@ class Worker:
             return
         log.info("%s: stopping at once", number.name)
         self._giving_up.set()
-        assert self._loop is not None
-        for each in (signal.SIGTERM, signal.SIGINT):
-            self._loop.remove_signal_handler(each)
+        self._leave_signals(asyncio.get_running_loop())
+
+    @staticmethod
+    def _leave_signals(loop: asyncio.AbstractEventLoop) -> None:
+        """From here on they end the process, as usual: a handler may have left a thread behind that never ends."""
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
 
     def stop(self) -> None:
         """As the first signal does; from any thread."""

@@ -1,0 +1,47 @@
+"""Topics, against a server."""
+
+from __future__ import annotations
+
+import pytest
+
+from slipstream.api import RetryPolicyFields, TopicConfigFields
+from slipstream.client import AsyncClient, InvalidArgument, NotFound
+from tests.client.loop import in_loop
+from tests.server_process import ServerProcess
+
+
+@in_loop
+async def test_the_life_of_a_topic(server: ServerProcess) -> None:
+    async with AsyncClient(server.base) as client:
+        config = TopicConfigFields(retention_ms=1_000_000, retry=RetryPolicyFields(max_attempts=3))
+        made = await client.create_topic("orders", 2, config=config)
+        assert (made.created, made.topic.config.retention_ms) == (True, 1_000_000)
+        assert not (await client.create_topic("orders", 7)).created
+        assert [(topic.name, topic.partitions) for topic in await client.topics()] == [("orders", 2)]
+        changed = await client.change_topic(
+            "orders", config=TopicConfigFields(max_in_flight=5), reset=["retention_ms"], partitions=3
+        )
+        assert (changed.overrides.max_in_flight, changed.overrides.retention_ms) == (5, None)
+        assert len((await client.topic("orders")).partitions) == 3
+        await client.delete_topic("orders")
+        assert await client.topics() == []
+
+
+@in_loop
+async def test_a_topic_that_is_not_there(shared: ServerProcess) -> None:
+    async with AsyncClient(shared.base) as client:
+        with pytest.raises(NotFound, match="nowhere"):
+            await client.topic("nowhere")
+        with pytest.raises(NotFound):
+            await client.delete_topic("nowhere")
+
+
+@pytest.mark.parametrize("name", ["a/b", "a b", "a?b=c", "ä", "%2e", "", "x" * 201])
+@in_loop
+async def test_a_name_that_is_none_leads_nowhere_else(shared: ServerProcess, name: str) -> None:
+    async with AsyncClient(shared.base) as client:
+        with pytest.raises(InvalidArgument):
+            await client.create_topic(name)
+        if name:
+            with pytest.raises(NotFound):
+                await client.topic(name)

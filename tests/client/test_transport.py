@@ -1,0 +1,150 @@
+"""What comes back when something other than an answer does."""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import time
+
+import pytest
+
+from slipstream.client import (
+    AsyncClient,
+    Conflict,
+    ConnectionFailed,
+    InvalidArgument,
+    NotFound,
+    OffsetOutOfRange,
+    Overloaded,
+    SlipstreamError,
+    TooLarge,
+    Unavailable,
+)
+from slipstream.client.async_client import DEFAULT_URL
+from slipstream.client.transport import _retry_after_ms
+from tests.client.between import answer, between, hold
+from tests.client.loop import in_loop
+from tests.server_process import ServerProcess
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8080", "ftp://127.0.0.1", "localhost"])
+def test_an_address_that_is_none_is_refused_at_once(url: str) -> None:
+    with pytest.raises(InvalidArgument, match="http://"):
+        AsyncClient(url)
+
+
+@in_loop
+async def test_an_address_that_turns_out_to_be_none_is_refused_when_it_is_used() -> None:
+    async with AsyncClient("http://", retry_for_ms=0) as client:
+        with pytest.raises(SlipstreamError, match="http"):
+            await client.topics()
+
+
+def test_the_address_is_given_or_in_the_environment_or_the_usual(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLIPSTREAM_URL", raising=False)
+    assert AsyncClient().url == DEFAULT_URL
+    monkeypatch.setenv("SLIPSTREAM_URL", "http://elsewhere:1")
+    assert AsyncClient().url == "http://elsewhere:1"
+    assert AsyncClient("http://here:2").url == "http://here:2"
+
+
+@in_loop
+async def test_a_slash_at_the_end_of_the_address_does_no_harm(shared: ServerProcess) -> None:
+    async with AsyncClient(shared.base + "/") as client:
+        await client.topics()
+
+
+@in_loop
+async def test_an_answer_that_does_not_come_in_time_is_given_up(shared: ServerProcess) -> None:
+    async with between(shared.base, hold) as middle, AsyncClient(middle.url, timeout_ms=50, retry_for_ms=0) as client:
+        with pytest.raises(ConnectionFailed, match="in time") as caught:
+            await client.topics()
+    assert caught.value.sent
+
+
+@in_loop
+async def test_the_time_a_fetch_was_told_to_wait_does_not_count(shared: ServerProcess, topic: str) -> None:
+    async with AsyncClient(shared.base, timeout_ms=100) as client:
+        assert await client.fetch(topic, "g", wait_ms=300) == []
+
+
+@in_loop
+async def test_those_who_wait_for_messages_do_not_hold_up_those_who_finish_them(
+    shared: ServerProcess, topic: str
+) -> None:
+    async with AsyncClient(shared.base, max_connections=1) as client, asyncio.TaskGroup() as group:
+        fetches = [group.create_task(client.fetch(topic, "g", wait_ms=30_000, max_messages=1)) for _ in range(5)]
+        await client.produce_batch(topic, ["1", "2", "3", "4", "5"])
+        for fetch in asyncio.as_completed(fetches):
+            await client.ack(*await fetch)
+
+
+@in_loop
+async def test_a_page_of_a_proxy_is_an_error_that_says_where_it_came_from(shared: ServerProcess) -> None:
+    page = answer(502, b"<html>Bad Gateway</html>", Content_Type="text/html")
+    async with between(shared.base, page) as middle, AsyncClient(middle.url, retry_for_ms=0) as client:
+        with pytest.raises(Unavailable, match="/v2/topics was answered with 502"):
+            await client.topics()
+
+
+@in_loop
+async def test_a_redirect_is_not_followed(shared: ServerProcess) -> None:
+    async with between(shared.base, answer(302, Location="/v1/healthz")) as middle, AsyncClient(middle.url) as client:
+        with pytest.raises(InvalidArgument, match="302"):
+            await client.topics()
+
+
+@in_loop
+async def test_an_answer_that_is_none_of_ours_is_said_to_be_so(shared: ServerProcess) -> None:
+    async with (
+        between(shared.base, answer(200, b"<html>", Content_Type="text/html")) as middle,
+        AsyncClient(middle.url) as client,
+    ):
+        with pytest.raises(SlipstreamError, match="is this a Slipstream server"):
+            await client.topics()
+
+
+@in_loop
+async def test_a_client_that_was_closed_says_so(shared: ServerProcess) -> None:
+    client = AsyncClient(shared.base)
+    await client.topics()
+    await client.close()
+    await client.close()
+    with pytest.raises(SlipstreamError, match="closed"):
+        await client.topics()
+
+
+def test_retry_after_is_seconds_or_a_date() -> None:
+    assert _retry_after_ms("3") == 3_000
+    assert 50_000 < _retry_after_ms(email.utils.formatdate(time.time() + 60, usegmt=True)) <= 60_000
+    assert _retry_after_ms(email.utils.formatdate(time.time() - 60, usegmt=True)) == 0
+    assert _retry_after_ms("") == _retry_after_ms("soon") == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, InvalidArgument),
+        (404, NotFound),
+        (405, InvalidArgument),
+        (409, Conflict),
+        (410, OffsetOutOfRange),
+        (413, TooLarge),
+        (415, InvalidArgument),
+        (429, Overloaded),
+        (500, Unavailable),
+        (502, Unavailable),
+        (503, Unavailable),
+        (504, Unavailable),
+    ],
+)
+@in_loop
+async def test_each_status_has_its_exception(shared: ServerProcess, status: int, kind: type[SlipstreamError]) -> None:
+    body = b'{"error": "CODE", "message": "do this", "earliest_offset": 7}'
+    refusing = answer(status, body, Content_Type="application/json; charset=utf-8")
+    async with between(shared.base, refusing) as middle, AsyncClient(middle.url, retry_for_ms=0) as client:
+        with pytest.raises(SlipstreamError, match="do this") as caught:
+            await client.topics()
+    assert (type(caught.value), caught.value.status, caught.value.code) == (kind, status, "CODE")
+    if isinstance(caught.value, OffsetOutOfRange):
+        assert caught.value.earliest_offset == 7
