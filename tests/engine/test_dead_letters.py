@@ -128,8 +128,9 @@ def test_what_is_no_dead_letter_is_never_selected() -> None:
 
 
 def test_the_dead_letters_of_a_topic_go_by_its_name_or_theirs(node: Running) -> None:
-    with pytest.raises(NotFound, match=r"dlq\.t does not exist"):
-        dead_letter_topic(node.engine, "t")
+    assert dead_letter_topic(node.engine, "t") is None
+    with pytest.raises(NotFound, match="there is no topic u"):
+        dead_letter_topic(node.engine, "u")
     bury(node, 1)
     assert dead_letter_topic(node.engine, "t") is dead_letter_topic(node.engine, "dlq.t")
 
