@@ -41,7 +41,9 @@ class Story:
 
 def batch(*keys: bytes, once: str = "", in_ms: int | None = None) -> list[NewMessage]:
     due_ms = None if in_ms is None else START_MS + in_ms
-    return [NewMessage(key, b"v-" + key, Envelope(idempotency_key=once) if once else None, None, due_ms) for key in keys]
+    return [
+        NewMessage(key, b"v-" + key, Envelope(idempotency_key=once) if once else None, None, due_ms) for key in keys
+    ]
 
 
 def produce(*keys: bytes, once: str = "", in_ms: int | None = None, key: str = "") -> Step:
