@@ -148,9 +148,7 @@ class BrokerModel(RuleBasedStateMachine):
         self.stored, self.once, self.batches = known
         self.restart()
 
-    def store_batch(
-        self, drawn: list[Any], batch_key: str, *, one_by_one: bool = False, commit: bool = True
-    ) -> None:
+    def store_batch(self, drawn: list[Any], batch_key: str, *, one_by_one: bool = False, commit: bool = True) -> None:
         now_ms = self.sim.now_ms
         messages = [self.message(*each) for each in drawn]
         known = self.batches.get(batch_key, (0, [], []))
@@ -314,7 +312,9 @@ class BrokerModel(RuleBasedStateMachine):
         self.note()
 
     @precondition(lambda self: self.holder)
-    @rule(data=st.data(), delay_ms=st.sampled_from([None, 0, 70, 2_000]), retryable=st.sampled_from([True, True, False]))
+    @rule(
+        data=st.data(), delay_ms=st.sampled_from([None, 0, 70, 2_000]), retryable=st.sampled_from([True, True, False])
+    )
     def nack(self, data: st.DataObject, delay_ms: int | None, retryable: bool) -> None:
         key, held = data.draw(st.sampled_from(sorted(self.holder.items())))
         group, partition, offset = key
@@ -323,9 +323,7 @@ class BrokerModel(RuleBasedStateMachine):
             self.not_before[key] = self.sim.now_ms + (delay_ms or 0)
             if not retryable:
                 self.rejected[group].add((partition, offset))
-        self.sim.nack(
-            offset, held.owner, "boom", group, partition=partition, delay_ms=delay_ms, retryable=retryable
-        )
+        self.sim.nack(offset, held.owner, "boom", group, partition=partition, delay_ms=delay_ms, retryable=retryable)
         self.note()
         if not retryable:
             assert (partition, offset) in self.finished[group] or held.released, "it was rejected and is not finished"
@@ -359,7 +357,9 @@ class BrokerModel(RuleBasedStateMachine):
     @rule(data=st.data())
     def settle_what_was_never_delivered(self, data: st.DataObject) -> None:
         groups = self.topic.groups.values()
-        held_back = [(group.name, p.partition.number, o) for group in groups for p in group.progress for o in p.postponed]
+        held_back = [
+            (group.name, p.partition.number, o) for group in groups for p in group.progress for o in p.postponed
+        ]
         if held_back:
             group, partition, offset = data.draw(st.sampled_from(held_back))
             with pytest.raises(InvalidArgument, match="never delivered"):
@@ -599,7 +599,9 @@ class BrokerModel(RuleBasedStateMachine):
                 letter = envelope.dlq
                 assert letter is not None
                 group, place = letter.group, (letter.original_partition, letter.original_offset)
-                assert place not in self.finished[group], f"{place} was dead-lettered for {group}, which had finished it"
+                assert place not in self.finished[group], (
+                    f"{place} was dead-lettered for {group}, which had finished it"
+                )
                 assert place in self.rejected[group] or self.stored[place].mortal, "without limit, and dead-lettered"
                 self.finished[group].add(place)
             self.buried[partition.number] = partition.count
@@ -718,6 +720,10 @@ def _pass_finished(progress: list[Any]) -> None:
 
 
 BrokerModel.TestCase.settings = settings(
-    max_examples=300, stateful_step_count=50, deadline=None, report_multiple_bugs=False, suppress_health_check=list(HealthCheck)
+    max_examples=300,
+    stateful_step_count=50,
+    deadline=None,
+    report_multiple_bugs=False,
+    suppress_health_check=list(HealthCheck),
 )
 TestBroker = BrokerModel.TestCase

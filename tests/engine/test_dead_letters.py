@@ -152,9 +152,7 @@ def test_a_scan_comes_by_every_record_however_few_it_reads_at_a_time(
         assert wait_for(node, indexes(node, partition, 7)) == [7, 8, 9]
 
 
-def test_a_scan_goes_on_behind_what_retention_removes_meanwhile(
-    node: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_scan_goes_on_behind_what_retention_removes_meanwhile(node: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dead_letters, "SCAN_RECORDS", 2)
     bury(node, 10)
     [partition] = [p for p in node.engine.broker.topic("dlq.t").partitions if p.count]

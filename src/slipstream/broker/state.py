@@ -227,9 +227,7 @@ class State:
             partition.redriven.drop_below(change.first_index)
         lost = 0
         for group in topic.groups.values():
-            missed = group.progress[change.partition].trim(
-                change.first_index, change.first_bytes, change.first_offset
-            )
+            missed = group.progress[change.partition].trim(change.first_index, change.first_bytes, change.first_offset)
             group.lost += missed
             lost += missed
         return lost
