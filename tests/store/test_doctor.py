@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.broker import BrokerError, Delivery, Progress
+from slipstream.broker import Broker, BrokerError, Delivery, Progress
 from slipstream.engine.salvage import SalvagedState
 from slipstream.store import Damaged, DirectoryInUse, builder
 from slipstream.store import doctor as module
@@ -426,13 +426,17 @@ def check_and_use(story: Story, directory: Path, values: set[bytes]) -> None:
         if "t" in node.engine.broker.state.topics:
             if "dlq.t" in node.engine.broker.state.topics:
                 redrive(node)
-            for group in list(node.engine.broker.topic("t").groups):
-                node.perform(lambda broker, now_ms, group=group: broker.pause(now_ms, "t", group, paused=False))
+            node.perform(resume_all)
             for name in ("g", "late", "new"):
                 finish_all(story, node, name)
         state = story.state(node)
     with story.node(directory) as node:
         assert story.state(node) == state
+
+
+def resume_all(broker: Broker, now_ms: int) -> None:
+    for name in broker.topic("t").groups:
+        broker.pause(now_ms, "t", name, paused=False)
 
 
 def finish_all(story: Story, node: Node, group: str) -> None:

@@ -114,26 +114,25 @@ class Intake:
         plans: list[_Plan] = []
         plan = self._plan
         try:
-            for number, message in enumerate(messages):
-                plans.append(
-                    plan(
-                        now_ms,
-                        name,
-                        message.key,
-                        message.value,
-                        message.envelope,
-                        message.decision,
-                        message.attributes,
-                        message.deliver_at_ms,
-                    )
+            for message in messages:
+                made = plan(
+                    now_ms,
+                    name,
+                    message.key,
+                    message.value,
+                    message.envelope,
+                    message.decision,
+                    message.attributes,
+                    message.deliver_at_ms,
                 )
-                identity = plans[-1][-1]
+                identity = made[-1]
                 if identity is not None:
                     self._find(self.state.produced, identity, now_ms)  # raises while it is under way elsewhere
+                plans.append(made)
         except (InvalidArgument, FailedPrecondition) as error:
             if len(messages) == 1:
                 raise
-            raise type(error)(f"message {number} of the batch (nothing was stored): {error.message}") from error
+            raise type(error)(f"message {len(plans)} of the batch (nothing was stored): {error.message}") from error
         return plans
 
     def _store(self, now_ms: int, plan: _Plan) -> Placement:
