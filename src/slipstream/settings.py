@@ -17,6 +17,7 @@ import msgspec
 
 from slipstream.broker import BrokerConfig, RetryPolicy, TopicConfig
 from slipstream.engine import EngineConfig
+from slipstream.limits import Limits
 from slipstream.store import Durability, StoreConfig
 
 DAY_MS = 24 * 3600 * 1000
@@ -192,6 +193,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             compaction_process=self.compaction_process,
             verify_bytes=self.verify_bytes,
             page_cache_pages=self.page_cache_pages,
+        )
+
+    def limits(self) -> Limits:
+        return Limits(
+            body_bytes=self.max_body_bytes,
+            line_bytes=self.max_line_bytes,
+            header_bytes=self.max_header_bytes,
+            headers=self.max_headers,
+            receive_timeout_ms=self.receive_timeout_ms,
+            idle_timeout_ms=self.idle_timeout_ms,
+            stall_timeout_ms=self.stall_timeout_ms,
+            connections=self.max_connections,
+            pipelined=self.max_pipelined,
+            batch_bytes=self.max_batch_bytes,
+            batch_messages=self.max_batch_messages,
+            wait_ms=self.max_wait_ms,
+            read_bytes=self.max_read_bytes,
         )
 
     def engine_config(self) -> EngineConfig:

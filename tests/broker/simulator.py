@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -32,6 +32,9 @@ class ListLog:
     def append(self, record: Record) -> None:
         self.records.append(record)
 
+    def extend(self, records: Sequence[Record]) -> None:
+        self.records += records
+
     def start_at(self, index: int, payload_bytes: int) -> None:
         assert len(self.records) == index
 
@@ -52,6 +55,13 @@ class ListLog:
         return sum(record.size for record in self.records[:index])
 
 
+class Pull:
+    """The sink of somebody who takes what there is, once, and goes."""
+
+    def __init__(self) -> None:
+        self.taken: list[Delivery] = []
+
+
 class Simulator:
     """Runs a broker and keeps its journal. Changes are written by `commit`; a crash loses what was not."""
 
@@ -66,26 +76,30 @@ class Simulator:
 
     def _boot(self) -> None:
         self.logs: dict[tuple[int, int], ListLog] = {}
-        self.broker = Broker(self.config, self._open_log)
-        if self.snapshot is not None:
-            self.broker.restore(self.snapshot)
-        self.broker.replay([_decode_change(change) for change in self.journal])
+        self.broker = self.recovered(self.logs)
         self.broker.resume(self.now_ms)
 
-    def _open_log(self, topic_id: int, topic: str, partition: int) -> ListLog:
-        log = ListLog(list(self.snapshot_logs.get((topic_id, partition), [])))
-        self.logs[topic_id, partition] = log
-        return log
+    def recovered(self, logs: dict[tuple[int, int], ListLog]) -> Broker:
+        """What a start now would find."""
+
+        def open_log(topic_id: int, topic: str, partition: int) -> ListLog:
+            log = ListLog(list(self.snapshot_logs.get((topic_id, partition), [])))
+            logs[topic_id, partition] = log
+            return log
+
+        # The live broker opens logs through this as well, when it creates a topic.
+        broker = Broker(self.config, open_log)
+        if self.snapshot is not None:
+            broker.restore(self.snapshot)
+        broker.replay([_decode_change(change) for change in self.journal])
+        return broker
 
     def commit(self) -> None:
         """The journal takes everything so far, and what that makes visible is delivered."""
         effects = self.broker.effects
         while effects.changes or effects.deliveries or effects.publications:
             self.collect()
-            self.journal += effects.changes
-            publications = effects.publications
-            effects.changes, effects.publications = [], Publications()
-            self.broker.committed(publications, self.now_ms)
+            self.broker.committed(self.write(), self.now_ms)
 
     def collect(self) -> list[Delivery]:
         """Takes what the broker wants delivered now."""
@@ -93,6 +107,9 @@ class Simulator:
         new, effects.deliveries = effects.deliveries, []
         self.delivered += new
         for consumer in {delivery.consumer: None for delivery in new}:
+            if isinstance(consumer.sink, Pull):
+                consumer.sink.taken += [delivery for delivery in new if delivery.consumer is consumer]
+                self.broker.detach(self.now_ms, consumer)
             self.broker.sent(self.now_ms, consumer)
         return new
 
@@ -103,6 +120,18 @@ class Simulator:
     def checkpoint(self) -> None:
         """As the store does: a snapshot with everything committed, and an empty journal behind it."""
         self.commit()
+        self.rotate()
+
+    def write(self) -> Publications:
+        """The journal has everything so far, and the broker has yet to hear of it."""
+        effects = self.broker.effects
+        publications = effects.publications
+        self.journal += effects.changes
+        effects.changes, effects.publications = [], Publications()
+        return publications
+
+    def rotate(self) -> None:
+        assert not self.broker.effects.changes, "everything in the snapshot has been written"
         self.snapshot = self.broker.snapshot()
         self.snapshot_logs = {key: list(log.records) for key, log in self.logs.items()}
         self.journal = []
@@ -119,17 +148,38 @@ class Simulator:
         self.commit()
 
     def produce(
-        self, value: bytes = b"v", topic: str = "t", key: bytes = b"", envelope: Mapping[str, object] | None = None
+        self,
+        value: bytes = b"v",
+        topic: str = "t",
+        key: bytes = b"",
+        envelope: Mapping[str, object] | None = None,
+        delay_ms: int | None = None,
     ) -> Placement:
         body = msgspec.convert(envelope, Envelope) if envelope else None
-        placement = self.broker.produce(self.now_ms, topic, key, value, body)
+        due_ms = None if delay_ms is None else self.now_ms + delay_ms
+        placement = self.broker.produce(self.now_ms, topic, key, value, body, deliver_at_ms=due_ms)
         self.commit()
         return placement
 
     def attach(
         self, owner: str = "o", group: str = "g", topic: str = "t", lease_ms: int = 0, credit: int | None = None
     ) -> Consumer:
+        """A stream, or with `credit` somebody who takes so many and stays."""
         consumer = self.broker.attach(self.now_ms, topic, group, owner, lease_ms, credit, sink=owner)
+        self.commit()
+        return consumer
+
+    def pull(
+        self,
+        owner: str = "o",
+        group: str = "g",
+        topic: str = "t",
+        lease_ms: int = 0,
+        credit: int = 10,
+        window_bytes: int = 0,
+    ) -> Consumer:
+        """Somebody who goes with the first that comes, now or later."""
+        consumer = self.broker.attach(self.now_ms, topic, group, owner, lease_ms, credit, Pull(), window_bytes)
         self.commit()
         return consumer
 
@@ -151,6 +201,8 @@ class Simulator:
         group: str = "g",
         topic: str = "t",
         partition: int = 0,
+        delay_ms: int | None = None,
+        retryable: bool = True,
     ) -> None:
-        self.broker.nack(self.now_ms, topic, group, partition, offset, owner, reason)
+        self.broker.nack(self.now_ms, topic, group, partition, offset, owner, reason, delay_ms, retryable)
         self.commit()

@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from slipstream.broker import BrokerConfig, RetryPolicy, TopicConfig, Unavailable
+from slipstream.broker import BrokerConfig, InvalidArgument, RetryPolicy, TopicConfig, Unavailable, decode_meta
 from slipstream.record import LogUnreadable, Record
 from tests.broker.simulator import ListLog, Simulator
 
@@ -157,3 +157,334 @@ def test_a_full_partition_does_not_take_every_window_from_the_others() -> None:
         sim.broker.effects.deliveries = []
         sim.broker.sent(sim.now_ms, consumer)
     assert served == [0, 1, 2, 0, 1, 2]
+
+
+# Messages that are not due yet
+
+
+def test_a_delayed_message_is_delivered_when_it_is_due_and_not_before() -> None:
+    sim = Simulator()
+    sim.create()
+    sim.attach()
+    sim.produce(delay_ms=1_000)
+    assert sim.take() == []
+    sim.advance(999)
+    assert sim.take() == []
+    sim.advance(1)
+    assert sim.take() == [(0, 1, "o")]
+
+
+def test_what_comes_behind_a_delayed_message_goes_first() -> None:
+    sim = Simulator()
+    sim.create()
+    sim.attach()
+    sim.produce(delay_ms=1_000)
+    sim.produce(delay_ms=500)
+    sim.produce()
+    assert sim.take() == [(2, 1, "o")]
+    sim.advance(1_000)
+    assert sim.take() == [(1, 1, "o"), (0, 1, "o")], "in the order they are due"
+
+
+def test_a_delayed_message_is_not_forgotten_when_an_earlier_one_came_due_while_nobody_read() -> None:
+    """Its timer was the earlier one's, which found nobody; whoever comes then has to set it again."""
+    sim = Simulator()
+    sim.create()
+    early = sim.attach("early", lease_ms=3_600_000)
+    sim.produce(delay_ms=10)
+    sim.produce(delay_ms=20)
+    sim.broker.detach(sim.now_ms, early)
+    sim.advance(10)
+    sim.attach("late", lease_ms=3_600_000)
+    assert sim.take() == [(0, 1, "late")]
+    sim.advance(10)
+    assert sim.take() == [(1, 1, "late")]
+
+
+def test_a_delayed_message_is_not_forgotten_when_an_earlier_one_dies_while_nobody_reads() -> None:
+    sim = Simulator()
+    sim.create()
+    early = sim.attach("early")
+    sim.produce(envelope=deadline(sim, 15), delay_ms=10)
+    sim.produce(delay_ms=20)
+    sim.broker.detach(sim.now_ms, early)
+    sim.advance(10)
+    sim.advance(5)
+    sim.attach("late")
+    assert sim.take() == []
+    sim.advance(5)
+    assert sim.take() == [(1, 1, "late")]
+
+
+@pytest.mark.parametrize("held_up_by", ["no consumer", "the group's limit", "a pause"])
+def test_what_is_due_and_cannot_be_delivered_does_not_keep_the_clock_busy(held_up_by: str) -> None:
+    sim = Simulator(BrokerConfig(topic=TopicConfig(max_in_flight=1)))
+    sim.create()
+    consumer = sim.attach(lease_ms=3_600_000)
+    sim.produce(delay_ms=10)
+    if held_up_by == "no consumer":
+        sim.broker.detach(sim.now_ms, consumer)
+    elif held_up_by == "a pause":
+        sim.broker.pause(sim.now_ms, "t", "g", paused=True)
+        sim.commit()
+    else:
+        sim.produce()
+    sim.advance(10)
+    due_ms = sim.broker.next_due_ms()
+    assert due_ms is None or due_ms > sim.now_ms
+    assert (0, 1, "o") not in sim.take()
+
+
+def test_a_delayed_message_that_is_due_goes_out_when_the_group_has_room_again() -> None:
+    sim = Simulator(BrokerConfig(topic=TopicConfig(max_in_flight=1)))
+    sim.create()
+    sim.attach(lease_ms=3_600_000)
+    sim.produce(delay_ms=10)
+    sim.produce()
+    sim.advance(10)
+    assert sim.take() == [(1, 1, "o")]
+    sim.ack(1)
+    assert sim.take() == [(0, 1, "o")]
+
+
+def test_a_group_looks_past_so_many_delayed_messages_and_no_more() -> None:
+    sim = Simulator(BrokerConfig(delayed_max=2))
+    sim.create()
+    sim.attach()
+    for delay_ms in (30, 10, 20):
+        sim.produce(delay_ms=delay_ms)
+    sim.produce()
+    assert sim.take() == [], "it waits behind the second"
+    sim.advance(10)
+    assert sim.take() == [(1, 1, "o"), (3, 1, "o")], "one was due, so there is room to look past the third"
+    sim.advance(10)
+    sim.advance(10)
+    assert sim.take() == [(2, 1, "o"), (0, 1, "o")]
+
+
+def test_a_delayed_message_that_was_never_delivered_cannot_be_acked() -> None:
+    """Ruling 3. The group has passed it, and yet nobody has seen it."""
+    sim = Simulator()
+    sim.create()
+    sim.attach()
+    sim.produce(delay_ms=1_000)
+    sim.produce()
+    for settle in (sim.ack, sim.nack):
+        with pytest.raises(InvalidArgument, match="never delivered"):
+            settle(0)
+    sim.advance(1_000)
+    assert sim.take() == [(1, 1, "o"), (0, 1, "o")]
+
+
+def test_the_watermark_stays_below_what_is_not_due() -> None:
+    sim = Simulator()
+    sim.create()
+    sim.attach()
+    sim.produce()
+    sim.produce(delay_ms=1_000)
+    sim.produce()
+    progress = sim.broker.topic("t").groups["g"].progress[0]
+    for offset in (0, 2):
+        sim.ack(offset)
+    assert (progress.watermark, progress.lag) == (0, 1)
+    sim.advance(1_000)
+    sim.ack(1)
+    assert (progress.watermark, progress.lag) == (2, 0)
+
+
+def test_a_delayed_message_dies_of_its_deadline_if_nobody_can_take_it() -> None:
+    sim = Simulator()
+    sim.create()
+    consumer = sim.attach()
+    sim.produce(envelope=deadline(sim, 20), delay_ms=10)
+    sim.broker.detach(sim.now_ms, consumer)
+    sim.advance(10)
+    sim.advance(10)
+    assert sim.broker.topic("dlq.t").partitions[0].count == 1
+    assert sim.broker.topic("t").groups["g"].progress[0].lag == 0
+    sim.attach()
+    assert sim.take() == []
+
+
+def test_the_first_delivery_of_a_delayed_message_is_no_redelivery() -> None:
+    sim = Simulator()
+    sim.create()
+    sim.attach()
+    sim.produce(delay_ms=10)
+    sim.advance(10)
+    assert (sim.broker.dispatcher.delivered_total, sim.broker.dispatcher.redelivered_total) == (1, 0)
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_delayed_messages_outlive_a_restart(checkpoint: bool) -> None:
+    sim = Simulator()
+    sim.create()
+    sim.attach()
+    for delay_ms in (1_000, 2_000, 3_000):
+        sim.produce(delay_ms=delay_ms)
+    if checkpoint:
+        sim.checkpoint()
+    sim.now_ms += 1_500
+    sim.crash()
+    sim.attach("new")
+    assert sim.take() == [(0, 1, "new")], "due while the broker was down"
+    sim.advance(500)
+    assert sim.take() == [(1, 1, "new")]
+    sim.advance(1_000)
+    assert (2, 1, "new") in sim.take()
+
+
+def test_retention_takes_delayed_messages_too_and_the_group_goes_on() -> None:
+    sim = Simulator()
+    sim.create()
+    sim.attach()
+    sim.produce(b"12", delay_ms=10)
+    sim.produce(b"345", delay_ms=20)
+    partition = sim.broker.topic("t").partitions[0]
+    assert sim.broker.trim(sim.now_ms, partition, 1, 2, 1) == 1
+    progress = partition.topic.groups["g"].progress[0]
+    assert (progress.done, progress.done_bytes, progress.group.lost) == (1, 2, 1)
+    sim.advance(10)
+    assert sim.take() == []
+    sim.advance(10)
+    assert sim.take() == [(1, 1, "o")]
+
+
+# Nacks that say more
+
+
+def test_a_nack_may_say_when_the_next_attempt_is_due() -> None:
+    sim = Simulator(BrokerConfig(topic=TopicConfig(retry=RetryPolicy(0, 100, 100))))
+    sim.create()
+    sim.produce()
+    sim.attach()
+    sim.take()
+    sim.nack(0, delay_ms=5_000)
+    sim.advance(4_999)
+    assert sim.take() == []
+    sim.advance(1)
+    assert sim.take() == [(0, 2, "o")]
+    sim.nack(0, delay_ms=0)
+    assert sim.take() == [(0, 3, "o")], "0 means at once, not by the policy"
+    sim.nack(0)
+    sim.advance(99)
+    assert sim.take() == []
+    sim.advance(1)
+    assert sim.take() == [(0, 4, "o")]
+
+
+def test_the_delay_of_a_nack_outlives_a_restart() -> None:
+    sim = Simulator()
+    sim.create()
+    sim.produce()
+    sim.attach()
+    sim.nack(0, delay_ms=60_000)
+    sim.take()
+    sim.crash()
+    sim.attach()
+    sim.advance(59_999)
+    assert sim.take() == []
+    sim.advance(1)
+    assert sim.take() == [(0, 2, "o")]
+
+
+def test_a_message_that_no_attempt_would_help_dies_at_once() -> None:
+    sim = Simulator()
+    sim.create()
+    sim.produce(b"bad")
+    sim.produce(b"good")
+    sim.attach()
+    sim.nack(0, reason="cannot be read", retryable=False)
+    [partition] = sim.broker.topic("dlq.t").partitions
+    envelope = decode_meta(partition.log.read(0).meta).envelope
+    assert envelope is not None
+    assert envelope.dlq is not None
+    assert (envelope.dlq.reason, envelope.dlq.last_error, envelope.dlq.attempts) == ("rejected", "cannot be read", 1)
+    assert sim.broker.state.dead_lettered == {("t", "rejected"): 1}
+    sim.crash()
+    sim.take()
+    sim.attach()
+    sim.advance(60_000)
+    assert 0 not in [offset for offset, _, _ in sim.take()]
+
+
+def test_a_dead_letter_that_is_rejected_is_tried_again() -> None:
+    """It never dies again (ruling 6), and to lose it would be worse than to see it once more."""
+    sim = Simulator()
+    sim.create()
+    sim.produce()
+    sim.attach()
+    sim.nack(0, retryable=False)
+    sim.take()
+    sim.attach(topic="dlq.t")
+    sim.nack(0, topic="dlq.t", retryable=False)
+    sim.advance(60_000)
+    assert sim.take() == [(0, 1, "o"), (0, 2, "o")]
+    assert "dlq.dlq.t" not in sim.broker.state.topics
+
+
+# Who asks for so many bytes
+
+
+def test_a_pull_gets_no_more_bytes_than_it_asked_for_and_the_next_one_gets_the_rest() -> None:
+    sim = Simulator()
+    sim.create()
+    for _ in range(5):
+        sim.produce(b"1234")
+    assert [len(sim.pull(window_bytes=size).sink.taken) for size in (9, 8)] == [2, 2]  # type: ignore[attr-defined]
+    assert [offset for offset, _, _ in sim.take()] == [0, 1, 2, 3]
+
+
+def test_a_pull_gets_the_first_message_however_large_it_is() -> None:
+    sim = Simulator()
+    sim.create()
+    sim.produce(b"x" * 100)
+    sim.produce(b"y")
+    sim.pull(window_bytes=10)
+    assert sim.take() == [(0, 1, "o")]
+
+
+def test_a_message_too_large_for_one_who_pulls_goes_to_another() -> None:
+    sim = Simulator()
+    sim.create()
+    sim.broker.attach(sim.now_ms, "t", "g", "small", credit=10, window_bytes=10)
+    sim.broker.attach(sim.now_ms, "t", "g", "large", credit=10, window_bytes=1_000)
+    for size in (5, 5, 6, 6):
+        sim.broker.produce(sim.now_ms, "t", b"", b"x" * size)
+    sim.commit()
+    assert sim.take() == [(0, 1, "small"), (1, 1, "large"), (2, 1, "large"), (3, 1, "large")]
+
+
+# Groups that are moved, stopped and forgotten
+
+
+def test_nothing_is_delivered_to_a_paused_group_and_everything_when_it_is_resumed() -> None:
+    sim = Simulator(BrokerConfig(topic=TopicConfig(retry=RetryPolicy(0, 100, 100))))
+    sim.create()
+    sim.attach()
+    sim.produce()
+    sim.take()
+    sim.broker.pause(sim.now_ms, "t", "g", paused=True)
+    sim.commit()
+    sim.nack(0)
+    sim.produce()
+    sim.produce(delay_ms=50)
+    sim.attach("another")
+    sim.advance(10_000)
+    assert sim.take() == []
+    sim.crash()
+    sim.attach()
+    assert sim.take() == [], "a pause outlives a restart"
+    sim.broker.pause(sim.now_ms, "t", "g", paused=False)
+    sim.commit()
+    assert sorted(sim.take()) == [(0, 2, "o"), (1, 1, "o"), (2, 1, "o")]
+
+
+def test_what_a_paused_group_holds_can_be_finished() -> None:
+    sim = Simulator()
+    sim.create()
+    sim.attach()
+    sim.produce()
+    sim.broker.pause(sim.now_ms, "t", "g", paused=True)
+    sim.ack(0)
+    assert sim.broker.topic("t").groups["g"].progress[0].lag == 0

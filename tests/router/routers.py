@@ -75,3 +75,7 @@ def by_value(topic: str, message: RoutedMessage) -> RoutingDecision:
     """Does what the message asks for: `topic/partition`, either of which may be empty."""
     target, _, partition = message.value.decode().partition("/")
     return RoutingDecision("routed", target or None, int(partition) if partition else None)
+
+
+def urgent(topic: str, message: RoutedMessage) -> RoutingDecision | None:
+    return RoutingDecision(target_topic="urgent") if message.value.startswith(b"urgent") else None

@@ -9,9 +9,9 @@ from typing import Any
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from slipstream.limits import Limits
 from slipstream.server.connection import Connection
 from slipstream.server.front import Front
-from slipstream.server.limits import Limits
 from slipstream.server.v1 import V1
 from tests.store.node import Node
 
@@ -40,8 +40,9 @@ class Wire(asyncio.Transport):
         pass
 
 
-def connect(node: Node) -> tuple[Connection, Wire]:
-    front = Front(node.engine, V1(node.engine, None), Limits())
+def connect(node: Node, v1: V1 | None = None) -> tuple[Connection, Wire]:
+    v1 = v1 or V1(node.engine, None)
+    front = Front(node.engine, v1.routes, Limits())
     bound = type("Bound", (Connection,), {"front": front})
     connection, wire = bound(Config(None, lifespan="off"), ServerState(), {}, node.loop), Wire()  # type: ignore[arg-type]
     connection.connection_made(wire)
@@ -65,11 +66,12 @@ def test_answers_are_kept_ready_for_topics_that_exist_only(tmp_path: Path) -> No
     """Where the message goes elsewhere, the topic that was asked for can be any text, and another one each time."""
     with Node(tmp_path) as node:
         node.create("t")
-        connection, wire = connect(node)
+        v1 = V1(node.engine, None)
+        connection, wire = connect(node, v1)
         for number in range(10):
             body = b'{"topic":"%d","value":"v","envelope":{"target_topic":"t"}}' % number
             connection.data_received(b"POST /v1/produce HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
         node.until(lambda: wire.written.count(b"HTTP/1.1 200") == 10)
         assert b'"topic":"9"' in wire.written
-        assert connection.front.v1._produced == {}
+        assert v1._produced == {}
         connection.connection_lost(None)

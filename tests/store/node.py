@@ -7,19 +7,21 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import msgspec
 
-from slipstream.broker import BrokerConfig, BrokerError, Delivery, Envelope, Placement, TopicOverrides
+from slipstream.broker import Broker, BrokerConfig, BrokerError, Delivery, Envelope, Placement, TopicOverrides
 from slipstream.broker.idempotency import Status
-from slipstream.engine import Engine, EngineConfig, Timekeeper
+from slipstream.engine import Engine, EngineConfig, Storage, Timekeeper
 from slipstream.record import Record
 from slipstream.store import Disk, Store, StoreConfig
 from slipstream.store.journal import journal_numbers, journal_path
 from slipstream.store.log import Chunk
 
 LONG_MS = 3_600_000
+
+ResultT = TypeVar("ResultT")
 
 
 class Answer:
@@ -39,35 +41,31 @@ class Inbox:
     def __init__(self) -> None:
         self.deliveries: list[Delivery] = []
 
+        self.has_ended = False
+
     def deliver(self, deliveries: list[Delivery]) -> None:
         self.deliveries += deliveries
 
+    def ended(self) -> None:
+        self.has_ended = True
 
-class Node:
+
+class Running:
     """Recovers and starts at once; `with` closes it."""
 
-    def __init__(
-        self,
-        directory: Path,
-        disk: Disk | None = None,
-        broker: BrokerConfig | None = None,
-        clock: Timekeeper | None = None,
-        **config: Any,
-    ) -> None:
-        self.directory = directory
-        self.store = Store(directory, StoreConfig(**config), disk)
+    def __init__(self, store: Storage, broker: BrokerConfig | None = None, clock: Timekeeper | None = None) -> None:
         self.loop = asyncio.new_event_loop()
         try:
             engine_config = EngineConfig(retention_check_ms=LONG_MS)
-            self.engine = Engine(broker or BrokerConfig(lease_ms=LONG_MS), self.store, engine_config, clock)
+            self.engine = Engine(broker or BrokerConfig(lease_ms=LONG_MS), store, engine_config, clock)
             self.engine.recover()
             self.engine.start(self.loop)
         except BaseException:
-            self.store.close()
+            store.close()
             self.loop.close()
             raise
 
-    def __enter__(self) -> Node:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -124,6 +122,35 @@ class Node:
         self.engine.ack(answer, topic, group, delivery.partition, delivery.record.offset, owner)
         self.settle(answer)
 
+    def perform(self, command: Callable[[Broker, int], ResultT]) -> ResultT:
+        return self.loop.run_until_complete(self.engine.perform(command))
+
+    def delete(self, topic: str) -> None:
+        self.loop.run_until_complete(self.engine.delete_topic(topic))
+
+    def values(self, topic: str) -> list[list[bytes]]:
+        """Everything that can be read, by partition."""
+        return [
+            [partition.log.read(index).value for index in range(partition.first_index, partition.count)]
+            for partition in self.engine.broker.topic(topic).partitions
+        ]
+
+
+class Node(Running):
+    """On a data directory."""
+
+    def __init__(
+        self,
+        directory: Path,
+        disk: Disk | None = None,
+        broker: BrokerConfig | None = None,
+        clock: Timekeeper | None = None,
+        **config: Any,
+    ) -> None:
+        self.directory = directory
+        self.store = Store(directory, StoreConfig(**config), disk)
+        super().__init__(self.store, broker, clock)
+
     def compact(self) -> None:
         """Closes the journal file, and waits until it is in segments and read from there."""
         self.engine._flush()
@@ -148,23 +175,16 @@ class Node:
         self.store.compactor.discard(last)
         self.until(lambda: not last.records)  # it does one thing after the other
 
-    def values(self, topic: str) -> list[list[bytes]]:
-        """Everything that can be read, by partition."""
-        return [
-            [partition.log.read(index).value for index in range(partition.first_index, partition.count)]
-            for partition in self.engine.broker.topic(topic).partitions
-        ]
-
     def state(self) -> Any:
         """The snapshot as plain data, without what a restart may forget: when a group was last seen."""
         decoded = msgspec.msgpack.decode(self.engine.broker.snapshot(), strict=False)
         for topic in decoded[0]:
-            for group in topic[-1]:
+            for group in topic[6]:
                 group[2] = 0
-        for registry in (1, 2):  # pages of producers' and workers' keys: the last word on each counts
+        for registry in (1, 2, 5):  # pages of producers', workers' and batches' keys: the last word on each counts
             operations = [op for page in decoded[registry] for op in msgspec.msgpack.decode(page)]
             decoded[registry] = sorted({tuple(op[0]): op for op in operations}.values())
-        for operation in decoded[1]:
+        for operation in decoded[1] + decoded[5]:
             operation[1] = Status.COMMITTED  # what is on its way to the journal is there after a restart
         for unordered in (3, 4):  # deadlines, counts
             decoded[unordered] = sorted(decoded[unordered])

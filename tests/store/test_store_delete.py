@@ -6,45 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.broker.changes import OnceSettled, encode_change
-from slipstream.broker.state import State
 from slipstream.engine.salvage import SalvagedState
 from slipstream.store import Durability, SliceGone, StoredLog
 from slipstream.store.checkpoint import SegmentInfo, checkpoint_numbers, checkpoint_path, read_checkpoint
 from slipstream.store.doctor import Doctor, Severity
 from tests.store.failing_disk import FailingDisk
-from tests.store.node import LONG_MS, Node, content, flip, image
+from tests.store.node import LONG_MS, Answer, Node, content, flip, image
 
 
-def forget(state: State, topic_id: int) -> None:
-    """What applying the broker's change does."""
-    topic = state.topics_by_id.pop(topic_id)
-    del state.topics[topic.name]
-    for group in topic.groups.values():
-        del state.groups_by_id[group.id]
-
-
-@pytest.fixture(autouse=True)
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another change stands for the one that says that a topic is deleted."""
-
-    def apply(state: State, change: OnceSettled) -> None:
-        forget(state, change.group_id)
-
-    monkeypatch.setattr(State, "once_settled", apply)
-
-
-def say_deleted(node: Node, name: str) -> int:
-    topic_id = node.engine.broker.state.topics[name].id
+def say_deleted(node: Node, name: str) -> None:
+    """In the journal, and the store has yet to be told."""
+    node.engine.run(Answer(), lambda broker, _: broker.delete_topic(name))
     node.engine._flush(everything=True)
-    node.store.submit([encode_change(OnceSettled(topic_id, "", "", True, "", 0))], None, sync=False)
-    forget(node.engine.broker.state, topic_id)
-    return topic_id
-
-
-def delete(node: Node, name: str) -> None:
-    """As the engine does when the change is durable."""
-    node.store.delete_topic(say_deleted(node, name))
 
 
 def fill(node: Node, topic: str, count: int = 10) -> None:
@@ -74,7 +47,7 @@ def test_a_deleted_topic_leaves_neither_files_nor_directories(tmp_path: Path) ->
         two_topics(node)
         expected = node.values("stays")
         assert topics_on_disk(tmp_path) == {"1-gone", "2-stays"}
-        delete(node, "gone")
+        node.delete("gone")
         node.until(lambda: topics_on_disk(tmp_path) == {"2-stays"})
         for _ in range(3):
             node.compact()
@@ -91,12 +64,11 @@ def test_a_topic_of_the_same_name_starts_from_nothing(tmp_path: Path) -> None:
         node.create("orders")
         fill(node, "orders")
         node.compact()
-        node.create("last")  # so that the number of the deleted one is not free again
-        delete(node, "orders")
+        node.delete("orders")
         node.create("orders")
         node.produce("orders", b"new")
         node.compact()
-        node.until(lambda: topics_on_disk(tmp_path) == {"4-orders"})
+        node.until(lambda: topics_on_disk(tmp_path) == {"3-orders"})
         assert node.values("orders") == [[b"new"]]
     with Node(tmp_path) as node:
         assert node.values("orders") == [[b"new"]]
@@ -109,7 +81,8 @@ def test_a_compaction_under_way_does_not_bring_a_topic_back(tmp_path: Path) -> N
         node.engine._flush(everything=True)
         node.engine._rotate()
         assert any(log.sealed for log in logs)
-        delete(node, "gone")
+        say_deleted(node, "gone")
+        node.store.delete_topic(1)  # now, not when the loop has turned and the compaction may be through
         node.until(lambda: topics_on_disk(tmp_path) == {"2-stays"} and not any(log.sealed for log in logs))
         assert [log.segments for log in logs] == [[], []]
         node.compact()
@@ -171,7 +144,7 @@ def test_the_doctor_repairs_a_directory_without_looking_for_a_deleted_topic(tmp_
         two_topics(node)
         node.compact()
         expected = node.values("stays")
-        delete(node, "gone")
+        node.delete("gone")
         node.until(lambda: topics_on_disk(tmp_path) == {"2-stays"})
     flip(checkpoint_path(tmp_path, checkpoint_numbers(tmp_path)[-1]), 40)
     with Doctor(tmp_path, SalvagedState) as doctor:
@@ -192,7 +165,7 @@ def test_files_go_only_when_the_journal_that_says_so_is_synced(tmp_path: Path, d
         fill(node, "gone")
         node.compact()
         disk.calls.clear()
-        delete(node, "gone")
+        node.delete("gone")
         node.until(lambda: topics_on_disk(tmp_path) == set())
         first_removal = next(n for n, call in enumerate(disk.calls) if call.startswith("remove"))
         last_write = max(n for n, call in enumerate(disk.calls[:first_removal]) if call == "write")
@@ -206,7 +179,7 @@ def test_a_slice_of_a_deleted_topic_is_gone(tmp_path: Path) -> None:
         node.compact()
         log: StoredLog = node.store.log(1, 0)
         before = log.slice(0, 10, 1 << 20)
-        delete(node, "gone")
+        node.delete("gone")
         node.until(lambda: topics_on_disk(tmp_path) == set())
         with pytest.raises(SliceGone):
             before.records()

@@ -145,11 +145,10 @@ class Broker:
         if lease_ms > self.config.lease_ms_max:
             raise InvalidArgument(f"lease_ms must be at most {self.config.lease_ms_max} (lease_ms_max)")
         group = topic.groups.get(group_name)
-        if group is None or (not group.consumers and now_ms - group.last_seen_ms > self.config.group_absent_ms):
-            self._lower_floors(topic)  # this group counts (again)
         if group is None:
             group = self._create_group(topic, group_name)
-        group.last_seen_ms = now_ms
+            self._lower_floors(topic)
+        self._used(group, now_ms)
         lease_ms = lease_ms or self.config.lease_ms
         consumer = Consumer(group, owner, lease_ms, credit, sink, window_bytes or self.config.stream_window_bytes)
         group.consumers.append(consumer)
@@ -183,6 +182,12 @@ class Broker:
         if held_back and consumer.ready:
             self.dispatch(consumer.group, now_ms)
 
+    def _used(self, group: Group, now_ms: int) -> None:
+        """It counts again, if it did not for having been away."""
+        if now_ms - group.last_seen_ms > self.config.group_absent_ms and not group.consumers:
+            self._lower_floors(group.topic)
+        group.last_seen_ms = now_ms
+
     def _lower_floors(self, topic: Topic) -> None:
         """Some group may be further back than all that counted so far."""
         for partition in topic.partitions:
@@ -207,7 +212,7 @@ class Broker:
     def ack(self, now_ms: int, name: str, group_name: str, partition: int, offset: int, owner: str) -> None:
         """The message is done for this group. Saying so again, or late, is fine (ruling 3)."""
         progress, lease = self._find(name, group_name, partition, offset, owner)
-        progress.group.last_seen_ms = now_ms
+        self._used(progress.group, now_ms)
         if lease is None:
             return
         change = Finished(progress.group.id, partition, offset)
@@ -231,7 +236,7 @@ class Broker:
     ) -> None:
         """The attempt failed; the retry policy says when the next one is due, unless the consumer does."""
         progress, lease = self._find(name, group_name, partition, offset, owner)
-        progress.group.last_seen_ms = now_ms
+        self._used(progress.group, now_ms)
         if lease is None or lease.released:
             return
         self.nacked_total += 1
@@ -253,7 +258,7 @@ class Broker:
         if not 0 <= lease_ms <= self.config.lease_ms_max:
             raise InvalidArgument(f"lease_ms must be between 0 and {self.config.lease_ms_max} (lease_ms_max)")
         progress, lease = self._find(name, group_name, partition, offset, owner)
-        progress.group.last_seen_ms = now_ms
+        self._used(progress.group, now_ms)
         if lease is None or lease.released:
             raise FailedPrecondition("the message is no longer leased")
         until_ms = now_ms + (lease_ms or self.config.lease_ms)
@@ -277,7 +282,7 @@ class Broker:
             if lease.owner != owner:
                 raise FailedPrecondition("not owner")
             return progress, lease
-        if offset > progress.cursor and offset not in progress.finished_ahead:
+        if offset in progress.postponed or (offset > progress.cursor and offset not in progress.finished_ahead):
             raise InvalidArgument(f"offset {offset} of {name}/{number} was never delivered to group {group_name!r}")
         if len(topic.partitions) > 1 and not self._is_in(progress.partition, offset):
             raise InvalidArgument(f"offset {offset} of {name} is not in partition {number}")
@@ -338,7 +343,7 @@ class Broker:
     def pause(self, now_ms: int, name: str, group_name: str, *, paused: bool) -> Group:
         """Stops or resumes deliveries to a group. A pause outlives a restart."""
         group = self.group(name, group_name)
-        group.last_seen_ms = now_ms
+        self._used(group, now_ms)
         if group.paused != paused:
             change = GroupPaused(group.id, paused)
             self.effects.changes.append(encode_change(change))

@@ -1,6 +1,6 @@
 """Changes of state, as they stand in the journal.
 
-`Published`, number 2, stands in `slipstream.record`, because the store reads it too.
+`Published`, number 2, and `PublishedBatch`, number 19, stand in `slipstream.record`, because the store reads them too.
 
 The broker's state is the fold of these over an empty broker: a live command decides, emits a change and applies it; a
 restart applies the same changes again. Numbers are part of the file format: never reuse one, only add fields at the
@@ -15,7 +15,7 @@ from typing import TypeAlias
 import msgspec
 
 from slipstream.broker.topic import TopicOverrides
-from slipstream.record import Published
+from slipstream.record import Published, PublishedBatch
 
 
 class TopicCreated(msgspec.Struct, array_like=True, tag=1, frozen=True):
@@ -166,7 +166,9 @@ class BatchCommitted(msgspec.Struct, array_like=True, tag=17, frozen=True):
     first_offset: int
     count: int
     places: list[tuple[int, int, int]] = []
-    """(topic id, partition, offset) of each, where they are not `count` offsets of the topic in a row."""
+    """(topic id, partition, offset) of each, unless they are `count` offsets in a row where their keys belong."""
+    partitions: int = 0
+    """How many the topic had."""
 
 
 class Redriven(msgspec.Struct, array_like=True, tag=18, frozen=True, gc=False):
@@ -196,6 +198,7 @@ Change: TypeAlias = (
     | Postponed
     | BatchCommitted
     | Redriven
+    | PublishedBatch
 )
 
 encode_change = msgspec.msgpack.Encoder().encode

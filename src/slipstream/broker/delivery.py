@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from heapq import heapify, heappop, heappush
 from itertools import chain
+from typing import TypeAlias
 
 from msgspec.structs import replace
 
@@ -24,11 +25,14 @@ from slipstream.broker.group import Consumer, Lease, LeaseState, Progress
 from slipstream.broker.idempotency import Operation
 from slipstream.broker.state import State
 from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, Topic
-from slipstream.record import LogUnreadable, Published, Record
+from slipstream.record import LogUnreadable, Published, PublishedBatch, Record
 
 log = logging.getLogger(__name__)
 
 ACK_TIMEOUT = "ack_timeout"
+
+Entry: TypeAlias = tuple[Partition, Record, Operation | None, int | None]
+"""A record to be written: where, what, its idempotency key and its deadline."""
 
 TIMERS_KEPT = 256
 """Replaced timers that may lie about before they are cleared away."""
@@ -74,6 +78,8 @@ class Dispatcher:
                     return
                 again = progress.next_due(now_ms)
                 if again is None and progress.position >= partition.committed:
+                    if progress.due:
+                        self._await_due(progress)
                     return
             consumer = group.next_consumer()
             if consumer is None:
@@ -90,6 +96,15 @@ class Dispatcher:
                 consumer.credit = 0  # it is full; somebody else may take this one
             elif not self._deliver(progress, consumer, record, index, again, now_ms):
                 return
+
+    def _await_due(self, progress: Progress) -> None:
+        """Whoever could be served has everything else: from here on only the clock brings what was postponed.
+
+        It may have been given up while nobody could be served, for what is due already waits for no clock.
+        """
+        due_ms = progress.next_due_ms()
+        if due_ms is not None:
+            self.set_timer(progress, due_ms)
 
     def _stall(self, progress: Progress, error: LogUnreadable) -> None:
         """The log cannot be read on: nothing may be skipped, so this group waits here until a restart after repair."""
@@ -243,6 +258,28 @@ class Dispatcher:
         if deadline_ms is not None:
             # Now, not with `committed`: a snapshot taken in between must have it.
             self.state.watch_deadline(deadline_ms, partition, index)
+
+    def append_batch(self, entries: list[Entry]) -> None:
+        """Likewise, for records of one topic in the order of their offsets."""
+        effects = self.effects
+        topic = entries[0][0].topic
+        by_partition: dict[Partition, list[Record]] = {}
+        messages = []
+        for partition, record, operation, deadline_ms in entries:
+            records = by_partition.get(partition)
+            if records is None:
+                records = by_partition[partition] = []
+            if deadline_ms is not None:
+                self.state.watch_deadline(deadline_ms, partition, partition.count + len(records))
+            if operation is not None:
+                effects.publications.operations.append(operation)
+            records.append(record)
+            messages.append((partition.number, record))
+        for partition, records in by_partition.items():
+            effects.publications.ends[partition] = partition.extend(records)
+        topic.next_offset = entries[-1][1].offset + 1
+        effects.changes.append(encode_change(PublishedBatch(topic.id, messages)))
+        effects.batched += len(messages) - 1
 
     def tick(self, now_ms: int) -> None:
         """Ends the leases that ran out, and brings back what is due."""

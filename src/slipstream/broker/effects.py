@@ -34,17 +34,19 @@ class Publications:
         """The produces among them that have an idempotency key, and are then done."""
 
     def __bool__(self) -> bool:
-        return bool(self.ends)
+        return bool(self.ends or self.operations)  # a batch may have found all its messages stored before
 
 
 class Effects:
     """Collected by the broker, emptied by whoever runs it."""
 
-    __slots__ = ("changes", "deliveries", "ended", "publications")
+    __slots__ = ("batched", "changes", "deliveries", "ended", "publications")
 
     def __init__(self) -> None:
         self.changes: list[bytes] = []
         """To be written to the journal, in this order, before the command is answered."""
+        self.batched = 0
+        """How many messages share a change with one before them: to apply it again takes as long for each."""
         self.publications = Publications()
         """To be handed back to `Broker.committed` when those changes are safe."""
         self.deliveries: list[Delivery] = []

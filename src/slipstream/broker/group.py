@@ -142,11 +142,14 @@ class Progress:
         """Takes note of a delivery, first or repeated."""
         self.leases[lease.offset] = lease
         if lease.index >= self.position:
-            jumped = lease.index > self.position  # only a restart does: live, `step_over` goes one by one
-            self.position = lease.index + 1
-            self.cursor = lease.offset
-            if jumped:
-                self.skip_finished()
+            self._pass(lease)
+
+    def _pass(self, lease: Lease) -> None:
+        jumped = lease.index > self.position  # only a restart does: live, `step_over` goes one by one
+        self.position = lease.index + 1
+        self.cursor = lease.offset
+        if jumped:
+            self.skip_finished()
 
     def skip_finished(self) -> None:
         """Forgets what was finished ahead and has been passed since."""
@@ -172,9 +175,7 @@ class Progress:
         """Passes over the record at `position` until it is due."""
         self.postponed[lease.offset] = lease
         heappush(self.due, (lease.until_ms, lease.offset))
-        self.position = lease.index + 1
-        self.cursor = lease.offset
-        self.skip_finished()
+        self._pass(lease)
 
     def next_due(self, now_ms: int) -> Lease | None:
         """Of what was postponed, what is due first, if it is due now."""
@@ -214,8 +215,10 @@ class Progress:
             heappop(self.ready)
         return None
 
-    def trim(self, first_index: int, first_bytes: int) -> int:
+    def trim(self, first_index: int, first_bytes: int, first_offset: int) -> int:
         """Retention removed the records below `first_index`; returns how many of them were not finished here."""
+        # What was finished ahead and stepped over since is in no journal: a restart comes to the same end here.
+        self.cursor = max(self.cursor, first_offset - 1)
         lost = 0
         for held in (self.leases, self.postponed):
             gone = [lease for lease in held.values() if lease.index < first_index]

@@ -47,12 +47,13 @@ class Operation(msgspec.Struct, array_like=True, gc=False):
     lease_until_ms: int = 0
     error: str = ""
     partition: int = 0
+    """For a producer's key; for a batch, how many partitions the topic had."""
     offset: int = -1
     """Where the message went, for a producer's key; the first of them, for a batch."""
     count: int = 0
     """Of the messages in a batch."""
     places: list[tuple[int, int, int]] = []
-    """Where they went (topic id, partition, offset), unless that was `count` offsets of one topic in a row."""
+    """Where they went (topic id, partition, offset), unless that was `count` offsets in a row, by their keys."""
 
 
 _encode_page = msgspec.msgpack.Encoder().encode

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from slipstream.broker.changes import BatchCommitted, Redriven, encode_change
 from slipstream.broker.config import BrokerConfig
-from slipstream.broker.delivery import Dispatcher
+from slipstream.broker.delivery import Dispatcher, Entry
 from slipstream.broker.envelope import Envelope, Meta, Routing, RoutingDecision, decode_meta, encode_meta
-from slipstream.broker.errors import FailedPrecondition, InvalidArgument, Overloaded, Unavailable
+from slipstream.broker.errors import FailedPrecondition, InvalidArgument, NotFound, Overloaded, Unavailable
 from slipstream.broker.idempotency import Identity, Operation, Registry, Status, short
 from slipstream.broker.state import State
-from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, Topic, TopicConfig
+from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, Topic, TopicConfig, partition_of
 from slipstream.record import LogUnreadable, Record
 
 
@@ -105,52 +105,72 @@ class Intake:
         plans = self._plan_all(now_ms, name, messages)
         self._check_room_for_all(plans, now_ms)
         first_offset = self._topic(name).next_offset if batch is not None else 0
-        placements = [self._store(now_ms, plan) for plan in plans]
+        placements = self._store_all(now_ms, plans)
         if batch is not None:
-            self._commit_batch(now_ms, name, batch, first_offset, placements)
+            self._commit_batch(now_ms, name, batch, first_offset, messages, placements)
         return placements
 
     def _plan_all(self, now_ms: int, name: str, messages: Sequence[NewMessage]) -> list[_Plan]:
         plans: list[_Plan] = []
-        plan = self._plan
+        plain: Topic | None = None
         try:
             for message in messages:
-                plans.append(
-                    plan(
-                        now_ms,
-                        name,
-                        message.key,
-                        message.value,
-                        message.envelope,
-                        message.decision,
-                        message.attributes,
-                        message.deliver_at_ms,
-                    )
+                envelope, decision = message.envelope, message.decision
+                attributes, deliver_at_ms = message.attributes, message.deliver_at_ms
+                if (
+                    plain is not None
+                    and envelope is None
+                    and decision is None
+                    and attributes is None
+                    and deliver_at_ms is None
+                ):
+                    key = message.key
+                    plans.append((plain, plain.partition_for(key), key, message.value, b"", None, None))
+                    continue
+                plan = self._plan(
+                    now_ms, name, message.key, message.value, envelope, decision, attributes, deliver_at_ms
                 )
-                identity = plans[-1][-1]
+                identity = plan[-1]
                 if identity is not None:
                     self._find(self.state.produced, identity, now_ms)  # raises while it is under way elsewhere
+                if envelope is None and decision is None:
+                    plain = plan[0]  # nothing can be wrong with the next one that only has a key and a value
+                plans.append(plan)
         except (InvalidArgument, FailedPrecondition) as error:
             if len(messages) == 1:
                 raise
             raise type(error)(f"message {len(plans)} of the batch (nothing was stored): {error.message}") from error
         return plans
 
-    def _store(self, now_ms: int, plan: _Plan) -> Placement:
-        topic, partition, key, value, meta, deadline_ms, identity = plan
-        operation = None
-        offset = topic.next_offset
-        if identity is not None:
-            known = self.state.produced.find(identity, now_ms)
-            if known is not None and known.status is not Status.FAILED:
-                # Stored before, or an earlier message of this very batch.
-                self.deduplicated_total += 1
-                return Placement(topic.name, known.partition, known.offset, deduplicated=True)
-            operation = self._remember(identity, now_ms, partition.number, offset)
-        record = Record(offset, now_ms, key, value, meta)
-        self.dispatcher.append(partition, record, len(key) + len(value), operation, deadline_ms)
-        self.produced_total += 1
-        return Placement(topic.name, partition.number, offset)
+    def _store_all(self, now_ms: int, plans: list[_Plan]) -> list[Placement]:
+        """What goes to one topic, mostly everything, is one change in the journal."""
+        placements: list[Placement] = []
+        entries: dict[Topic, list[Entry]] = {}
+        offsets: dict[Topic, int] = {}
+        for topic, partition, key, value, meta, deadline_ms, identity in plans:
+            number = partition.number
+            offset = offsets.get(topic)
+            if offset is None:
+                offset = topic.next_offset
+                entries[topic] = []
+            operation = None
+            if identity is not None:
+                known = self.state.produced.find(identity, now_ms)
+                if known is not None and known.status is not Status.FAILED:
+                    # Stored before, or an earlier message of this very batch.
+                    self.deduplicated_total += 1
+                    placements.append(Placement(topic.name, known.partition, known.offset, deduplicated=True))
+                    continue
+                operation = self._remember(identity, now_ms, number, offset)
+            record = Record(offset, now_ms, key, value, meta)
+            entries[topic].append((partition, record, operation, deadline_ms))
+            offsets[topic] = offset + 1
+            placements.append(Placement(topic.name, number, offset))
+        for stored in entries.values():
+            if stored:
+                self.dispatcher.append_batch(stored)
+                self.produced_total += len(stored)
+        return placements
 
     def _remember(self, identity: Identity, now_ms: int, partition: int, offset: int) -> Operation:
         operation = self.state.produced.put(identity, Status.PENDING, now_ms)
@@ -169,15 +189,20 @@ class Intake:
     # Batches with a key
 
     def _commit_batch(
-        self, now_ms: int, name: str, batch: Identity, first_offset: int, placements: list[Placement]
+        self,
+        now_ms: int,
+        name: str,
+        batch: Identity,
+        first_offset: int,
+        messages: Sequence[NewMessage],
+        placements: list[Placement],
     ) -> None:
-        in_a_row = all(
-            placement.offset == first_offset + n and placement.topic == name and not placement.deduplicated
-            for n, placement in enumerate(placements)
-        )
+        # The places of most batches follow from their first offset: a million keys must not remember each of them.
+        partitions = len(self._topic(name).partitions)
+        usual = placements == _places_by_key(name, messages, first_offset, partitions, deduplicated=False)
         topics = self.state.topics
-        places = [] if in_a_row else [(topics[p.topic].id, p.partition, p.offset) for p in placements]
-        change = BatchCommitted(batch[1], batch[2], now_ms, first_offset, len(placements), places)
+        places = [] if usual else [(topics[p.topic].id, p.partition, p.offset) for p in placements]
+        change = BatchCommitted(batch[1], batch[2], now_ms, first_offset, len(placements), places, partitions)
         operation = self.state.batch_committed(change)
         operation.status = Status.PENDING
         effects = self.dispatcher.effects
@@ -197,17 +222,7 @@ class Intake:
                 Placement(topics[topic_id].name if topic_id in topics else name, partition, offset, deduplicated=True)
                 for topic_id, partition, offset in known.places
             ]
-        topic = self._topic(name)
-        return [
-            Placement(name, self._partition_of(topic, message).number, known.offset + n, deduplicated=True)
-            for n, message in enumerate(messages)
-        ]
-
-    def _partition_of(self, topic: Topic, message: NewMessage) -> Partition:
-        override = message.envelope.partition_override if message.envelope is not None else None
-        if message.decision is not None and message.decision.partition_override is not None:
-            override = message.decision.partition_override
-        return topic.partitions[override] if override is not None else topic.partition_for(message.key)
+        return _places_by_key(name, messages, known.offset, known.partition, deduplicated=True)
 
     # Where a message belongs
 
@@ -300,20 +315,28 @@ class Intake:
     # Whether there is room
 
     def _check_room_for_all(self, plans: list[_Plan], now_ms: int) -> None:
-        counts: dict[Partition, int] = {}
-        sizes: dict[Partition, int] = {}
-        for _, partition, key, value, _, _, _ in plans:
-            counts[partition] = counts.get(partition, 0) + 1
-            sizes[partition] = sizes.get(partition, 0) + len(key) + len(value)
-        for partition, count in counts.items():
+        needs: dict[Partition, list[int]] = {}
+        seen: set[Identity] = set()
+        for _, partition, key, value, _, _, identity in plans:
+            if identity is not None:
+                if identity in seen or self._find(self.state.produced, identity, now_ms) is not None:
+                    continue  # it takes no room: it is there already
+                seen.add(identity)
+            need = needs.get(partition)
+            if need is None:
+                needs[partition] = [1, len(key) + len(value)]
+            else:
+                need[0] += 1
+                need[1] += len(key) + len(value)
+        for partition, (count, size) in needs.items():
             config = partition.topic.config
-            if 0 < config.max_waiting_messages < count or 0 < config.max_waiting_bytes <= sizes[partition]:
+            if 0 < config.max_waiting_messages < count or 0 < config.max_waiting_bytes <= size:
                 # To wait would not help: it could never be stored.
                 raise InvalidArgument(
-                    f"{count} messages ({sizes[partition]} bytes) in one batch are more than may wait in "
+                    f"{count} messages ({size} bytes) in one batch are more than may wait in "
                     f"{partition.topic.name}/{partition.number}: send smaller batches"
                 )
-            self._check_room(partition.topic, partition, count, sizes[partition], now_ms)
+            self._check_room(partition.topic, partition, count, size, now_ms)
 
     def _check_room(self, topic: Topic, partition: Partition, count: int, size: int, now_ms: int) -> None:
         """Ruling 10. The floor only ever rises, so the groups are asked again only when it looks too low."""
@@ -355,6 +378,8 @@ class Intake:
         It keeps its key, envelope and attributes. Its deadline is dropped if it has passed, for it would only die
         again. The producer's idempotency key does not hold it back: that the message was stored once is known.
         """
+        if self.state.topics_by_id.get(dead.topic.id) is not dead.topic:
+            raise NotFound(f"{dead.topic.name} was deleted meanwhile, and its dead letters with it")
         if dead.redriven is not None and index in dead.redriven:
             return None
         try:
@@ -387,6 +412,16 @@ class Intake:
         self.state.redriven(change)
         self.redriven_total += 1
         return Placement(topic.name, partition.number, copy.offset)
+
+
+def _places_by_key(
+    name: str, messages: Sequence[NewMessage], first_offset: int, partitions: int, *, deduplicated: bool
+) -> list[Placement]:
+    """Where a batch goes if nothing but their keys says where: no router, no override, no message known before."""
+    return [
+        Placement(name, partition_of(message.key, partitions), first_offset + n, deduplicated)
+        for n, message in enumerate(messages)
+    ]
 
 
 _BROKER_ONLY = f"{DEAD_LETTER_PREFIX}* topics are written by the broker only"

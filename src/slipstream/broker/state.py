@@ -34,7 +34,7 @@ from slipstream.broker.group import Group, Lease, LeaseState, Progress
 from slipstream.broker.idempotency import Operation, Registry, Status, short
 from slipstream.broker.indexes import IndexSet
 from slipstream.broker.topic import Partition, PartitionLog, Topic
-from slipstream.record import Published
+from slipstream.record import Published, PublishedBatch
 
 LogFactory: TypeAlias = Callable[[int, str, int], PartitionLog]
 """Opens the log of (topic id, topic name, partition)."""
@@ -83,6 +83,7 @@ class State:
             Postponed: self.postponed,
             BatchCommitted: self.batch_committed,
             Redriven: self.redriven,
+            PublishedBatch: self.published_batch,
         }
 
     def replay(self, changes: Iterable[Change]) -> None:
@@ -147,6 +148,10 @@ class State:
         if envelope.deadline_ms is not None:
             self.watch_deadline(envelope.deadline_ms, partition, index)
 
+    def published_batch(self, change: PublishedBatch) -> None:
+        for each in change.published():
+            self.published(each)
+
     def watch_deadline(self, deadline_ms: int, partition: Partition, index: int) -> None:
         if len(self.deadlines) < self.config.deadlines_max:
             heappush(self.deadlines, (deadline_ms, partition.topic.id, partition.number, index))
@@ -177,7 +182,8 @@ class State:
 
     def batch_committed(self, change: BatchCommitted) -> Operation:
         operation = self.batches.put(("", change.topic_id, change.key), Status.COMMITTED, change.at_ms)
-        operation.offset, operation.count, operation.places = change.first_offset, change.count, change.places
+        operation.partition, operation.offset = change.partitions, change.first_offset
+        operation.count, operation.places = change.count, change.places
         return operation
 
     def redriven(self, change: Redriven) -> None:
@@ -226,7 +232,7 @@ class State:
             partition.redriven.drop_below(change.first_index)
         lost = 0
         for group in topic.groups.values():
-            missed = group.progress[change.partition].trim(change.first_index, change.first_bytes)
+            missed = group.progress[change.partition].trim(change.first_index, change.first_bytes, change.first_offset)
             group.lost += missed
             lost += missed
         return lost

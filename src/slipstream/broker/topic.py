@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -56,6 +57,8 @@ class PartitionLog(Protocol):
     """
 
     def append(self, record: Record) -> None: ...
+
+    def extend(self, records: Sequence[Record]) -> None: ...
 
     def start_at(self, index: int, payload_bytes: int) -> None:
         """A snapshot says that `index` records of `payload_bytes` were written before anything is appended here."""
@@ -138,6 +141,14 @@ class Partition:
         self.bytes_total += size
         return index
 
+    def extend(self, records: Sequence[Record]) -> int:
+        """Returns how many there are then."""
+        self.log.extend(records)
+        self.count += len(records)
+        for record in records:
+            self.bytes_total += len(record.key) + len(record.value)
+        return self.count
+
 
 class Topic:
     """A named stream with partitions, which may become more and never fewer, and any number of groups."""
@@ -173,8 +184,10 @@ class Topic:
         return f"{self.id}-{self.created_ms:x}"
 
     def partition_for(self, key: bytes) -> Partition:
-        """Ruling 1: FNV-1a of the key, modulo the count; without a key the first."""
         partitions = self.partitions
-        if not key or len(partitions) == 1:
-            return partitions[0]
-        return partitions[fnv1a_32(key) % len(partitions)]
+        return partitions[partition_of(key, len(partitions))]
+
+
+def partition_of(key: bytes, count: int) -> int:
+    """Ruling 1: FNV-1a of the key, modulo the count; without a key the first."""
+    return 0 if not key or count == 1 else fnv1a_32(key) % count

@@ -5,8 +5,14 @@ from __future__ import annotations
 import rich_click as click
 
 from slipstream import __version__
+from slipstream.cli.bench import bench
+from slipstream.cli.complete import completion
+from slipstream.cli.dlq import dlq
 from slipstream.cli.doctor import doctor
+from slipstream.cli.group import group
+from slipstream.cli.messages import consume, produce, read
 from slipstream.cli.serve import serve
+from slipstream.cli.topic import topic
 
 click.rich_click.TEXT_MARKUP = "rich"
 click.rich_click.SHOW_ARGUMENTS = True
@@ -17,8 +23,18 @@ click.rich_click.TEXT_PARAGRAPH_LINEBREAKS = "\n\n"
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="slipstream %(version)s")
 def main() -> None:
-    """Slipstream: a durable message broker that speaks the DriftQ v1 HTTP API."""
+    """Slipstream: a durable message broker that speaks the DriftQ v1 HTTP API.
+
+    [bold]serve[/] runs a broker; the others talk to one, at --server or SLIPSTREAM_URL, and take --json.
+    """
 
 
-main.add_command(serve)
-main.add_command(doctor)
+for command in (serve, topic, produce, consume, read, group, dlq, bench, doctor, completion):
+    main.add_command(command)
+
+click.rich_click.COMMAND_GROUPS["slipstream"] = [
+    {"name": "Run", "commands": ["serve", "doctor"]},
+    {"name": "Messages", "commands": ["produce", "consume", "read"]},
+    {"name": "Look after", "commands": ["topic", "group", "dlq", "bench"]},
+    {"name": "Shell", "commands": ["completion"]},
+]

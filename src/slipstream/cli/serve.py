@@ -144,7 +144,7 @@ def _run(settings: Settings, *, reset: bool) -> None:
     from slipstream.broker import Unavailable  # noqa: PLC0415
     from slipstream.cli.logs import configure_logging  # noqa: PLC0415 - --help needs none of this
     from slipstream.router import RouterRefused  # noqa: PLC0415
-    from slipstream.server import Limits, ServerConfig  # noqa: PLC0415
+    from slipstream.server import ServerConfig  # noqa: PLC0415
     from slipstream.server import serve as run_server  # noqa: PLC0415
     from slipstream.store import Damaged, DirectoryInUse, ForeignDirectory  # noqa: PLC0415
 
@@ -163,21 +163,7 @@ def _run(settings: Settings, *, reset: bool) -> None:
                 broker=settings.broker_config(),
                 store=settings.store_config(),
                 engine=settings.engine_config(),
-                limits=Limits(
-                    body_bytes=settings.max_body_bytes,
-                    line_bytes=settings.max_line_bytes,
-                    header_bytes=settings.max_header_bytes,
-                    headers=settings.max_headers,
-                    receive_timeout_ms=settings.receive_timeout_ms,
-                    idle_timeout_ms=settings.idle_timeout_ms,
-                    stall_timeout_ms=settings.stall_timeout_ms,
-                    connections=settings.max_connections,
-                    pipelined=settings.max_pipelined,
-                    batch_bytes=settings.max_batch_bytes,
-                    batch_messages=settings.max_batch_messages,
-                    wait_ms=settings.max_wait_ms,
-                    read_bytes=settings.max_read_bytes,
-                ),
+                limits=settings.limits(),
                 router=settings.router,
                 router_timeout_ms=settings.router_timeout_ms,
                 shutdown_timeout_ms=settings.shutdown_timeout_ms,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from urllib.parse import quote
 
 from slipstream.api import RedriveState, RedriveStatus
@@ -32,13 +33,17 @@ class Redrive:
         self.status = await self._transport.call("GET", self._path, RedriveStatus, Repeat.SAFE)
         return self.status
 
-    async def wait(self) -> RedriveStatus:
-        """Returns when it has ended, done or cancelled; raises RedriveFailed if it could not go on."""
+    async def wait(self, progress: Callable[[RedriveStatus], object] | None = None) -> RedriveStatus:
+        """Returns when it has ended, done or cancelled; raises RedriveFailed if it could not go on. Tells `progress`
+        how far it is, now and then.
+        """
         pause_ms = POLL_MS
         while self.status.state is RedriveState.RUNNING:
             await asyncio.sleep(pause_ms / 1000)
             pause_ms = min(2 * pause_ms, POLL_MS_MAX)
             await self.refresh()
+            if progress is not None:
+                progress(self.status)
         if self.status.state is RedriveState.FAILED:
             text = f"redrive {self.id} of {self.status.topic} failed after {self.status.redriven} messages"
             raise RedriveFailed(f"{text}: {self.status.error}; start it again", redrive=self.status)
@@ -70,9 +75,9 @@ class SyncRedrive:
         """Asks the server how far it is."""
         return self._portal.run(self._redrive.refresh())
 
-    def wait(self) -> RedriveStatus:
+    def wait(self, progress: Callable[[RedriveStatus], object] | None = None) -> RedriveStatus:
         """Returns when it has ended, done or cancelled; raises RedriveFailed if it could not go on."""
-        return self._portal.run(self._redrive.wait())
+        return self._portal.run(self._redrive.wait(progress))
 
     def cancel(self) -> RedriveStatus:
         """Stops it; what was sent back by then stays so."""

@@ -16,6 +16,7 @@ from slipstream.engine.dead_letters import (
 )
 from slipstream.engine.engine import Answer, Engine, EngineConfig, Sink, Waiter
 from slipstream.engine.reading import read_slice
+from slipstream.engine.storage import SliceableLog, Storage
 
 __all__ = [
     "Answer",
@@ -28,6 +29,8 @@ __all__ = [
     "Redrives",
     "Selection",
     "Sink",
+    "SliceableLog",
+    "Storage",
     "Timekeeper",
     "Waiter",
     "dead_letter_topic",

@@ -59,14 +59,13 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         return wanted in letter.last_error.lower() or wanted in letter.reason.lower()
 
 
-def dead_letter_topic(engine: Engine, name: str) -> Topic:
-    """The dead letters of a topic, by its name or theirs."""
+def dead_letter_topic(engine: Engine, name: str) -> Topic | None:
+    """The dead letters of a topic, by its name or theirs; None if it has none yet."""
     topics = engine.broker.state.topics
-    dead = name if name.startswith(DEAD_LETTER_PREFIX) else DEAD_LETTER_PREFIX + name
-    topic = topics.get(dead)
-    if topic is None:
-        raise NotFound(f"there are no dead letters of {name}: {dead} does not exist")
-    return topic
+    dead = topics.get(name if name.startswith(DEAD_LETTER_PREFIX) else DEAD_LETTER_PREFIX + name)
+    if dead is None and name not in topics:
+        raise NotFound(f"there is no topic {name}, and no dead letters of it")
+    return dead
 
 
 def is_redriven(partition: Partition, index: int) -> bool:
@@ -103,7 +102,7 @@ class Redrive:
     def __init__(
         self,
         engine: Engine,
-        topic: Topic,
+        topic: Topic | None,
         selection: Selection,
         *,
         to: str = "",
@@ -127,7 +126,7 @@ class Redrive:
     async def run(self) -> None:
         """Raises BrokerError or LogUnreadable where it cannot go on; what was sent back stays sent back."""
         self._next_s = asyncio.get_running_loop().time()
-        for partition in self.topic.partitions:
+        for partition in self.topic.partitions if self.topic is not None else ():
             chosen: list[int] = []
             async for index, record in scan(self.engine, partition):
                 self.scanned += 1
@@ -160,22 +159,24 @@ class Redrive:
             return
         left = list(indexes)
         while left:
-            await self._keep_rate(len(left))
+            await self._keep_rate()
+            waiting = len(left)
             try:
                 await self.engine.perform(lambda broker, now_ms: self._redrive(broker, now_ms, partition, left))
             except Overloaded as error:
                 await asyncio.sleep(error.retry_after_ms / 1000)
+            if self.rate is not None:
+                self._next_s += (waiting - len(left)) / self.rate
 
-    async def _keep_rate(self, count: int) -> None:
-        if self.rate is None:
-            return
+    async def _keep_rate(self) -> None:
         now_s = asyncio.get_running_loop().time()
         if now_s < self._next_s:
             await asyncio.sleep(self._next_s - now_s)
-        self._next_s = max(now_s, self._next_s) + count / self.rate
+        self._next_s = max(now_s, self._next_s)
 
     def _redrive(self, broker: Broker, now_ms: int, partition: Partition, left: list[int]) -> None:
-        """Takes from `left` what it has done. Raises Overloaded only if there was no room for a single one."""
+        """Takes from `left` what it has done. Raises only if not a single one could be: a command that raises has
+        changed nothing, and what the others changed would not be written until somebody else comes by."""
         done = 0
         while left:
             if left[0] < partition.first_index:
@@ -183,10 +184,10 @@ class Redrive:
                 continue
             try:
                 placement = broker.intake.redrive(now_ms, partition, left[0], self.to)
-            except Overloaded:
+            except BrokerError:
                 if not done:
                     raise
-                return
+                return  # the next command finds it first
             del left[0]
             done += 1
             if placement is None:
@@ -198,13 +199,16 @@ class Redrive:
 class RedriveTask:
     """A redrive under way, or what became of it."""
 
-    def __init__(self, task_id: str, redrive: Redrive, started_ms: int) -> None:
+    def __init__(self, task_id: str, redrive: Redrive, topic: str, started_ms: int) -> None:
         self.id = task_id
+        self.topic = topic
+        """As it was asked for."""
         self.redrive = redrive
         self.started_ms = started_ms
         self.ended_ms: int | None = None
         self.error = ""
         self._task = asyncio.create_task(self._run(), name=f"redrive {task_id}")
+        self._task.add_done_callback(self._note_end)  # one that is cancelled at once never runs
 
     @property
     def running(self) -> bool:
@@ -229,9 +233,10 @@ class RedriveTask:
             self.error = str(error)
         except Exception as error:
             self.error = f"{type(error).__name__}: {error}"
-            log.exception("a redrive of %s failed", self.redrive.topic.name)
-        finally:
-            self.ended_ms = self.redrive.engine.now_ms()
+            log.exception("redrive %s failed", self.id)
+
+    def _note_end(self, _: asyncio.Task[None]) -> None:
+        self.ended_ms = self.redrive.engine.now_ms()
 
 
 class Redrives:
@@ -244,10 +249,10 @@ class Redrives:
         self._tasks: dict[str, RedriveTask] = {}
         self._count = 0
 
-    def start(self, redrive: Redrive) -> RedriveTask:
+    def start(self, redrive: Redrive, topic: str) -> RedriveTask:
         now_ms = self._engine.now_ms()
         self._count += 1
-        task = RedriveTask(f"{now_ms:x}-{self._count}", redrive, now_ms)
+        task = RedriveTask(f"{now_ms:x}-{self._count}", redrive, topic, now_ms)
         self._tasks[task.id] = task
         ended = [task_id for task_id, each in self._tasks.items() if not each.running]
         for task_id in ended[: max(0, len(self._tasks) - self.KEPT)]:

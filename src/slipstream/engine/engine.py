@@ -1,4 +1,4 @@
-"""Runs one broker on an event loop, with a real clock and a real disk."""
+"""Runs one broker on an event loop, with a real clock and a real disk, or with what takes their place."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from slipstream.broker import (
     Delivery,
     Envelope,
     NewMessage,
+    NotFound,
     Overloaded,
     Partition,
     Placement,
@@ -29,8 +30,9 @@ from slipstream.broker import (
 )
 from slipstream.broker.changes import decode_changes
 from slipstream.engine.clock import Clock, Timekeeper, Timer
+from slipstream.engine.storage import Storage
 from slipstream.record import LogUnreadable
-from slipstream.store import Damaged, Durability, LogSlice, Store, TornTail
+from slipstream.store import Damaged, Durability, LogSlice, TornTail
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +103,7 @@ class Engine:
     def __init__(
         self,
         broker_config: BrokerConfig,
-        store: Store,
+        store: Storage,
         config: EngineConfig | None = None,
         clock: Timekeeper | None = None,
     ) -> None:
@@ -118,6 +120,7 @@ class Engine:
         self._after: list[Callable[[], None]] = []
         self._in_journal: deque[_Batch] = deque()
         self._unsubmitted: list[bytes] = []
+        self._unsubmitted_batched = 0
         self._submit_timer: asyncio.TimerHandle | None = None
         self._flush_scheduled = False
         self._watchers: dict[Partition, list[Callable[[], None]]] = {}
@@ -143,7 +146,7 @@ class Engine:
         except (msgspec.DecodeError, LookupError, ValueError, LogUnreadable) as error:
             # The checksum is right and the content is not: written by a newer slipstream, or by a bug.
             reason = f"it cannot be applied ({type(error).__name__}: {error})"
-            raise Damaged(*store.recovery.at, reason) from error
+            raise Damaged(*store.recovered_to, reason) from error
         store.keep_topics(set(broker.state.topics_by_id))
         for topic in broker.state.topics.values():
             for partition in topic.partitions:
@@ -273,6 +276,9 @@ class Engine:
 
     def slice(self, partition: Partition, first: int, end: int, max_bytes: int) -> LogSlice:
         """Records of a partition, to be read in another thread."""
+        topic = partition.topic
+        if self.broker.state.topics_by_id.get(topic.id) is not topic:
+            raise NotFound(f"{topic.name} was deleted meanwhile")
         return self.store.log(partition.topic.id, partition.number).slice(first, end, max_bytes)
 
     def watch(self, partition: Partition, callback: Callable[[], None]) -> None:
@@ -346,17 +352,18 @@ class Engine:
                 self._set_timer()
                 return
             batch = _Batch(effects.publications, self._waiters, self._after)
-            changes = effects.changes
+            changes, batched = effects.changes, effects.batched
             effects.changes, effects.publications, self._waiters, self._after = [], Publications(), [], []
+            effects.batched = 0
             if self.failure is not None:
                 self._refuse(batch, self.failure)
                 continue
             if self._waits:
                 self._in_journal.append(batch)
                 sync = self._syncs and bool(batch.waiters or batch.publications)
-                self.store.submit(changes, batch, sync=sync)
+                self.store.submit(changes, batch, sync=sync, batched=batched)
             else:
-                self._submit_later(changes)
+                self._submit_later(changes, batched)
                 if batch.after:
                     self._submit_now()
                 self._settle(batch)
@@ -364,10 +371,11 @@ class Engine:
             self._rotate()
         self._set_timer()
 
-    def _submit_later(self, changes: list[bytes]) -> None:
+    def _submit_later(self, changes: list[bytes], batched: int) -> None:
         """Nobody waits for the journal: give it fewer and larger pieces, for each one wakes its thread."""
         self._unsubmitted += changes
-        if len(self._unsubmitted) >= LAZY_CHANGES:
+        self._unsubmitted_batched += batched
+        if len(self._unsubmitted) + self._unsubmitted_batched >= LAZY_CHANGES:
             self._submit_now()
         elif self._submit_timer is None:
             self._submit_timer = self._loop.call_later(LAZY_S, self._submit_now)
@@ -378,7 +386,8 @@ class Engine:
             self._submit_timer = None
         if self._unsubmitted:
             changes, self._unsubmitted = self._unsubmitted, []
-            self.store.submit(changes, None, sync=False)
+            batched, self._unsubmitted_batched = self._unsubmitted_batched, 0
+            self.store.submit(changes, None, sync=False, batched=batched)
 
     def durable(self, tokens: list[object]) -> None:
         """From the store: these batches are as safe as the durability promises."""
@@ -481,7 +490,7 @@ class Engine:
         )
         if self.failure is not None:
             return
-        for topic in self.broker.state.topics.values():
+        for topic in list(self.broker.state.topics.values()):  # what dies meanwhile may need a topic for dead letters
             for number in range(len(topic.partitions)):
                 self.trim(topic, number)
         self._schedule_flush()

@@ -1,9 +1,9 @@
-"""HTTP on one port: `/v1` inside the connection, everything else through an ordinary ASGI application.
+"""HTTP on one port: calls that carry messages inside the connection, the rest through an ordinary ASGI application.
 
 Turns requests into engine calls and deliveries into bytes. No rule about delivery lives here.
 """
 
-from slipstream.server.limits import Limits
-from slipstream.server.server import ServerConfig, serve
+from slipstream.limits import Limits
+from slipstream.server.server import Server, ServerConfig, listen, serve
 
-__all__ = ["Limits", "ServerConfig", "serve"]
+__all__ = ["Limits", "Server", "ServerConfig", "listen", "serve"]

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from slipstream.engine import Engine, Redrives
-from slipstream.server.limits import Limits
+from slipstream.limits import Limits
 from slipstream.server.metrics import Metrics
 from slipstream.server.v2.endpoint import Endpoint, serve_call
 from slipstream.server.v2.endpoints import COLD

@@ -118,6 +118,10 @@ class Connection(HttpToolsProtocol):
     def eof_received(self) -> bool:  # type: ignore[override]
         """The client has nothing more to say; it may still want to hear the answers (`nc`, `shutdown(SHUT_WR)`)."""
         self._finishing = True
+        for exchange in list(self._answers):
+            if exchange.pending is not None:
+                # It is more likely to have gone than to be waiting for messages that are yet to come.
+                exchange.pending.answer_now()
         return bool(self._answers or self._waiting or self._running is not None) and self.scheme == "http"
 
     def data_received(self, data: bytes) -> None:

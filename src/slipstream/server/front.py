@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from slipstream.engine import Engine
+from slipstream.limits import Limits
 from slipstream.server.exchange import NO_TYPES, Types
-from slipstream.server.limits import Limits
 from slipstream.server.route import Route
 
 

@@ -16,11 +16,11 @@ import uvicorn
 
 from slipstream.broker import BrokerConfig
 from slipstream.engine import Engine, EngineConfig, Redrives
+from slipstream.limits import Limits
 from slipstream.router import RouterHook, load_router
 from slipstream.server.app import create_app
 from slipstream.server.connection import Connection
 from slipstream.server.front import Front
-from slipstream.server.limits import Limits
 from slipstream.server.metrics import BrokerCollector, Metrics
 from slipstream.server.response import DATE
 from slipstream.server.v1 import V1
@@ -64,28 +64,72 @@ class ServerConfig:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, ended by SIGTERM or SIGINT with exit code 0 once everything is answered."""
+    """One engine behind one port, ended by `stop`, SIGTERM or SIGINT once everything is answered."""
 
-    def __init__(self, stopping: asyncio.Event, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self._stopping = stopping
+    def __init__(
+        self,
+        engine: Engine,
+        limits: Limits,
+        router: RouterHook | None = None,
+        shutdown_timeout_ms: int = 10_000,
+        *,
+        take_signals: bool = True,
+    ) -> None:
+        self.engine = engine
+        self.router = router
+        self.v1 = V1(engine, router)
+        self.front = Front(engine, self.v1.routes | Hot(engine, router, limits).routes, limits)
+        self.redrives = Redrives(engine)
+        self._take_signals = take_signals
+        self._app = create_app(engine, limits, Metrics(BrokerCollector(engine, self.front, router)), self.redrives)
+        super().__init__(
+            uvicorn.Config(
+                self._app,
+                http=type("BoundConnection", (Connection,), {"front": self.front}),
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=max(1, shutdown_timeout_ms // 1000),
+            )
+        )
 
-    def _stop(self, number: int) -> None:
+    def stop(self) -> None:
+        self._app.state.stopping.set()
+        self.should_exit = True
+
+    def _stop_by_signal(self, number: int) -> None:
         log.info("stopping: answering what is under way on %d connections", len(self.server_state.connections))
-        self._stopping.set()
+        self._app.state.stopping.set()
         self.handle_exit(number, None)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
-        signals = (signal.SIGTERM, signal.SIGINT)
+        signals = (signal.SIGTERM, signal.SIGINT) if self._take_signals else ()
         for number in signals:
-            loop.add_signal_handler(number, self._stop, number)
+            loop.add_signal_handler(number, self._stop_by_signal, number)
         try:
             yield
         finally:
             for number in signals:
                 loop.remove_signal_handler(number)
+
+    async def answer(self, listener: socket.socket) -> None:
+        """Serves until it is told to stop; then the engine is closed, with everything answered and written."""
+        sweeper = asyncio.create_task(_sweep(self))
+        try:
+            await self.serve(sockets=[listener])
+        finally:
+            sweeper.cancel()
+            await self.close()
+
+    async def close(self) -> None:
+        await self.redrives.close()
+        await self.engine.close()
+        if self.router is not None:
+            await self.router.close()
 
 
 def serve(config: ServerConfig) -> None:
@@ -113,52 +157,29 @@ def serve(config: ServerConfig) -> None:
 
 
 async def _serve(config: ServerConfig, engine: Engine, router: RouterHook | None) -> None:
-    loop = asyncio.get_running_loop()
-    engine.start(loop)
-    v1 = V1(engine, router)
-    hot = Hot(engine, router, config.limits)
-    front = Front(engine, v1.routes | hot.routes, config.limits)
-    redrives = Redrives(engine)
-    app = create_app(engine, config.limits, Metrics(BrokerCollector(engine, front, router)), redrives)
-    server = Server(
-        app.state.stopping,
-        uvicorn.Config(
-            app,
-            host=config.host,
-            port=config.port,
-            http=type("BoundConnection", (Connection,), {"front": front}),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=max(1, config.shutdown_timeout_ms // 1000),
-        ),
-    )
-    sweeper = loop.create_task(_sweep(server, front, v1))
+    engine.start(asyncio.get_running_loop())
+    server = Server(engine, config.limits, router, config.shutdown_timeout_ms)
     log.info("data in %s: %s", config.data.absolute(), _describe(engine))
     try:
-        await server.serve(sockets=[_listen(config.host, config.port)])
-    finally:
-        sweeper.cancel()
-        await redrives.close()
-        await engine.close()
-        if router is not None:
-            await router.close()
-        log.info("stopped: the directory is free")
+        listener = listen(config.host, config.port)
+    except BaseException:
+        await server.close()
+        raise
+    await server.answer(listener)
+    log.info("stopped: the directory is free")
 
 
-async def _sweep(server: uvicorn.Server, front: Front, v1: V1) -> None:
+async def _sweep(server: Server) -> None:
     while True:
-        await asyncio.sleep(front.sweep_ms / 1000)
+        await asyncio.sleep(server.front.sweep_ms / 1000)
         DATE.refresh()
-        v1.forget_rendered()
+        server.v1.forget_rendered()
         for connection in list(server.server_state.connections):
             if isinstance(connection, Connection):
                 connection.sweep()
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     """Bound before anything is announced, so that a port in use is said at once and port 0 is known."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)

@@ -13,6 +13,7 @@ from slipstream.store.damage import Damaged, DirectoryInUse, ForeignDirectory, T
 from slipstream.store.disk import Disk
 from slipstream.store.journal import Durability
 from slipstream.store.log import StoredLog
+from slipstream.store.memory import MemoryLog, MemoryStore
 from slipstream.store.slice import LogSlice, SliceGone
 from slipstream.store.store import Owner, Schedule, Store, StoreConfig
 
@@ -23,6 +24,8 @@ __all__ = [
     "Durability",
     "ForeignDirectory",
     "LogSlice",
+    "MemoryLog",
+    "MemoryStore",
     "Owner",
     "Schedule",
     "SliceGone",

@@ -53,6 +53,9 @@ class StoredLog:
     def append(self, record: Record) -> None:
         self.tail.records.append(record)
 
+    def extend(self, records: Sequence[Record]) -> None:
+        self.tail.records += records
+
     def read(self, index: int) -> Record:
         tail = self.tail
         if index >= tail.first_index:
@@ -111,6 +114,7 @@ class StoredLog:
         What it refers to stays as it is: a list of segments is replaced, never changed, and records are copied out of
         theirs, which grows and is emptied when it has become a segment.
         """
+        assert first_index >= self.first_index, f"record {first_index} was removed by retention"
         stored: list[SegmentRows] = []
         recent: list[Record] = []
         known_bytes = 0  # at least this much is in it already

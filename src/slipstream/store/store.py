@@ -101,6 +101,11 @@ class Store:
             self._journal_changes += count_changes(frame)
             yield frame
 
+    @property
+    def recovered_to(self) -> tuple[Path, int]:
+        """The file and the place in it of what `snapshot` or `frames` gave last."""
+        return self.recovery.at
+
     def keep_topics(self, ids: set[int]) -> None:
         """All other topics are deleted: the checkpoint may name their segments, and the last run may have ended before
         or after it removed the files."""
@@ -284,11 +289,12 @@ class Store:
             or self.journal.submitted_bytes - self.journal.written_bytes > self.config.journal_queue_bytes
         )
 
-    def submit(self, changes: list[bytes], token: object, *, sync: bool) -> None:
+    def submit(self, changes: list[bytes], token: object, *, sync: bool, batched: int = 0) -> None:
+        """`batched` messages share a change with one before them; recovery takes as long for each all the same."""
         before = self.journal.submitted_bytes
         self.journal.submit(changes, token, sync=sync)
         self._journal_bytes += self.journal.submitted_bytes - before
-        self._journal_changes += len(changes)
+        self._journal_changes += len(changes) + batched
 
     @property
     def wants_rotation(self) -> bool:

@@ -53,7 +53,8 @@ async def list_dead_letters(call: Call) -> DeadLetterList[Any]:
 
 def _topics(call: Call, name: str | None) -> list[Topic]:
     if name is not None:
-        return [dead_letter_topic(call.engine, name)]
+        topic = dead_letter_topic(call.engine, name)
+        return [topic] if topic is not None else []
     topics = call.engine.broker.state.topics
     return [topics[name] for name in sorted(topics) if topics[name].is_dead_letter]
 
@@ -73,6 +74,8 @@ def _ms(time: dt.datetime | None) -> int | None:
 
 async def show_dead_letter(call: Call) -> DeadLetterItem[Any]:
     topic = dead_letter_topic(call.engine, call.path("topic"))
+    if topic is None:
+        raise NotFound(f"{call.path('topic')} has no dead letters")
     partition, index = _find(topic, int(call.path("partition")), int(call.path("offset")))
     record = partition.log.read(index)
     return dead_letter(topic.name, partition.number, record, is_redriven(partition, index), call.codec)
@@ -117,7 +120,7 @@ async def start_redrive(call: Call) -> RedriveStatus:
         limit=request.limit,
         dry_run=request.dry_run,
     )
-    return _status(redrives_of(call).start(redrive))
+    return _status(redrives_of(call).start(redrive, request.topic))
 
 
 async def list_redrives(call: Call) -> RedriveList:
@@ -145,7 +148,7 @@ def _status(task: RedriveTask) -> RedriveStatus:
     return RedriveStatus(
         id=task.id,
         state=state,
-        topic=redrive.topic.name,
+        topic=task.topic,
         to=redrive.to or None,
         dry_run=redrive.dry_run,
         scanned=redrive.scanned,

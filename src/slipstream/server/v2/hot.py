@@ -28,9 +28,9 @@ from slipstream.api import (
 )
 from slipstream.broker import Broker, BrokerError, InvalidArgument, NewMessage, Overloaded, Placement
 from slipstream.engine import Engine
+from slipstream.limits import Limits
 from slipstream.router import RoutedMessage, RouterHook
 from slipstream.server.exchange import Exchange
-from slipstream.server.limits import Limits
 from slipstream.server.response import render_as
 from slipstream.server.route import Route
 from slipstream.server.v2.codec import STATUS_OF_CODE, Codec, answer_codec, error_body, error_code, form_of

@@ -61,17 +61,28 @@ def _decode_messages(form: Form, body: bytes) -> list[ProduceMessage[Any]]:
 
 
 def new_messages(messages: Sequence[ProduceMessage[Any]], now_ms: int) -> list[NewMessage]:
-    return [new_message(message, now_ms) for message in messages]
+    found: list[NewMessage] = []
+    try:
+        for message in messages:
+            found.append(new_message(message, now_ms))
+    except InvalidArgument as error:
+        if len(messages) == 1:
+            raise
+        raise InvalidArgument(f"message {len(found)} of the batch (nothing was stored): {error.message}") from error
+    return found
 
 
 def new_message(message: ProduceMessage[Any], now_ms: int) -> NewMessage:
     value, key = message.value, message.key
-    if type(value) is not bytes:
+    # Nearly always one of the first two, and this is asked of every message.
+    if type(value) is str and message.encoding is None:
+        value = value.encode()
+    elif type(value) is not bytes or message.encoding is not None:
         value = payload_bytes(value, message.encoding, "value")
-    elif message.encoding is not None:
-        payload_bytes(value, message.encoding, "value")
     if key is None:
         key = b""
+    elif type(key) is str and message.key_encoding is None:
+        key = key.encode()
     elif type(key) is not bytes or message.key_encoding is not None:
         key = payload_bytes(key, message.key_encoding, "key")
     envelope = message.envelope

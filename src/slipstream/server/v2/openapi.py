@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
+from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 
 from slipstream import __version__
-from slipstream.api import ErrorResponse
+from slipstream.api import (
+    ErrorResponse,
+    consume,
+    dead_letters,
+    errors,
+    events,
+    groups,
+    once,
+    produce,
+    read,
+    topics,
+)
 from slipstream.api.media import JSON, MSGPACK
+from slipstream.broker import envelope
+from slipstream.server.v2 import events as server_events
 from slipstream.server.v2.endpoint import Endpoint
 from slipstream.server.v2.endpoints import ENDPOINTS
 
@@ -24,6 +41,7 @@ def openapi() -> dict[str, Any]:
     types = [each for endpoint in ENDPOINTS for each in (endpoint.body, endpoint.query, endpoint.answer) if each]
     references, components = msgspec.json.schema_components([*types, ErrorResponse], ref_template=_REFERENCE)
     schemas = dict(zip(map(str, types), references, strict=False))
+    _describe_fields(components)
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in ENDPOINTS:
         path = _PARAMETER.sub(r"{\1}", endpoint.path)
@@ -41,6 +59,31 @@ def openapi() -> dict[str, Any]:
         "paths": paths,
         "components": {"schemas": components},
     }
+
+
+def _describe_fields(components: dict[str, Any]) -> None:
+    """Adds what stands under the fields in the source, which Python itself throws away."""
+    for module in (consume, dead_letters, errors, events, groups, once, produce, read, topics, envelope, server_events):
+        for node in ast.parse(inspect.getsource(module)).body:
+            if not isinstance(node, ast.ClassDef):
+                continue
+            texts = dict(_field_texts(node))
+            for name, component in components.items():
+                if name.split("_")[0] == node.name:
+                    for field, schema in component.get("properties", {}).items():
+                        if field in texts:
+                            schema.setdefault("description", texts[field])
+
+
+def _field_texts(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for field, text in pairwise(node.body):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(text, ast.Expr)
+            and isinstance(text.value, ast.Constant)
+        ):
+            yield field.target.id.rstrip("_"), inspect.cleandoc(str(text.value.value))
 
 
 def _operation(endpoint: Endpoint, schemas: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:

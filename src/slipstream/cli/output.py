@@ -1,0 +1,157 @@
+"""How commands speak: tables and colours for people, JSON for machines, and errors that say what to do next."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+import rich_click as click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from slipstream.api import DeadLetterItem, FetchedMessage, LogMessage
+
+NOT_FOUND, CONFLICT, UNREACHABLE, OVERLOADED, INTERRUPTED = 3, 4, 5, 6, 130
+
+EXIT_CODES = """[bold]Exit codes:[/] 0 done, 1 refused or not all done, 2 typed wrongly, 3 there is no such thing,
+4 it does not fit the state of things, 5 no server there or it cannot answer now, 6 the server asks to wait,
+130 interrupted.
+"""
+
+WIDE = 1_000
+"""Columns where nobody looks: a pipe gets whole lines."""
+
+
+class Output:
+    """Answers go to stdout, everything else to stderr."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+        self.out = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
+        self.err = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else WIDE)
+
+    def json(self, answer: object) -> None:
+        """One line of JSON."""
+        sys.stdout.write(msgspec.json.encode(plain(answer)).decode() + "\n")
+        sys.stdout.flush()
+
+    def say(self, text: str) -> None:
+        """For people only."""
+        if not self.as_json:
+            self.out.print(text)
+
+    def note(self, text: str) -> None:
+        """Beside the answer."""
+        self.err.print(text)
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        """Columns whose name starts with `>` hold numbers, and are aligned on the right."""
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for column in columns:
+            number = column.startswith(">")
+            table.add_column(column.removeprefix(">"), justify="right" if number else "left", no_wrap=True)
+        for row in rows:
+            table.add_row(*(cell if isinstance(cell, Marked) else escape(str(cell)) for cell in row))
+        self.out.print(table)
+
+
+class Marked(str):
+    """Text with rich's markup in it, made by us."""
+
+    __slots__ = ()
+
+
+def warn_if(condition: bool, text: object) -> Marked:
+    """Yellow where a person should look."""
+    shown = escape(str(text))
+    return Marked(f"[yellow]{shown}[/]") if condition else Marked(shown)
+
+
+def plain(answer: object) -> object:
+    """The answer as JSON knows it: payloads as text, or base64 and said to be (ruling 16)."""
+    if isinstance(answer, LogMessage | FetchedMessage | DeadLetterItem):
+        fields = {name: getattr(answer, name) for name in answer.__struct_fields__}
+        for name, encoding in (("key", "key_encoding"), ("value", "encoding")):
+            fields[name], fields[encoding] = text_or_base64(fields[name])
+        return {name: value for name, value in fields.items() if value is not None}
+    return answer
+
+
+def text_or_base64(payload: bytes) -> tuple[str, str | None]:
+    try:
+        return payload.decode(), None
+    except UnicodeDecodeError:
+        return base64.b64encode(payload).decode(), "base64"
+
+
+def payload_text(payload: bytes) -> str:
+    """One line for a terminal, whatever is in it."""
+    text, encoding = text_or_base64(payload)
+    if encoding is not None:
+        return f"base64:{text}"
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+
+
+def speaks(command: CommandT) -> CommandT:
+    """Gives a command `--server` and `--json`, a client and an output, and an exit code for what went wrong."""
+
+    @click.option(
+        "-s",
+        "--server",
+        envvar="SLIPSTREAM_URL",
+        default="http://127.0.0.1:8080",
+        show_default=True,
+        help="Address of the server; also SLIPSTREAM_URL.",
+    )
+    @click.option("--json", "as_json", is_flag=True, help="Answer with JSON, for machines.")
+    @functools.wraps(command)
+    def run(*args: Any, server: str, as_json: bool, **kwargs: Any) -> None:
+        from slipstream.client import Client  # noqa: PLC0415 - --help needs no client
+
+        output = Output(as_json=as_json)
+        try:
+            with Client(server, retry_for_ms=3_000) as client:
+                command(client, output, *args, **kwargs)
+        except BrokenPipeError:
+            # Whoever read this has seen enough; Python would complain once more when it flushes at the end.
+            sys.stdout = None
+        except Exception as error:
+            code = _exit_code(error)
+            if code is None:
+                raise
+            output.err.print(f"[bold red]Error:[/] {escape(str(error))}{_advice(error)}")
+            sys.exit(code)
+
+    return run  # type: ignore[return-value]
+
+
+def _exit_code(error: Exception) -> int | None:
+    from slipstream import client  # noqa: PLC0415
+
+    codes: list[tuple[type[Exception], int]] = [
+        (client.NotFound, NOT_FOUND),
+        (client.Conflict, CONFLICT),
+        (client.Overloaded, OVERLOADED),
+        (client.Unavailable, UNREACHABLE),
+        (client.ConnectionFailed, UNREACHABLE),
+        (client.SlipstreamError, 1),
+    ]
+    return next((code for kind, code in codes if isinstance(error, kind)), None)
+
+
+def _advice(error: Exception) -> str:
+    from slipstream import client  # noqa: PLC0415
+
+    if isinstance(error, client.ConnectionFailed) and not error.sent:
+        return "\n[dim]Start one with: slipstream serve; or name another with --server[/]"
+    if isinstance(error, client.OffsetOutOfRange):
+        return f"\n[dim]Read on with: --from {error.earliest_offset}[/]"
+    return ""

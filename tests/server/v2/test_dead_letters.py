@@ -1,0 +1,149 @@
+"""Dead letters over `/v2`: found by filters, shown, sent back once, at a rate, and cancelled."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from tests.conftest import StartServer
+from tests.server.v2.wire import V2, values
+
+
+def bury(v2: V2, *messages: Any, group: str = "g", reason: str = "boom") -> None:
+    v2.produce(*messages)
+    v2.nack(*(m | {"retryable": False, "reason": reason} for m in v2.fetch(group=group)), group=group)
+
+
+def letters(v2: V2, **query: Any) -> Any:
+    return v2.call("GET", "/v2/dead-letters", params={"topic": v2.topic, **query})["dead_letters"]
+
+
+def redrive(v2: V2, **request: Any) -> Any:
+    """Started, and waited for."""
+    status = v2.call("POST", "/v2/redrives", {"topic": v2.topic, **request}, 202)
+    while status["state"] == "running":
+        status = v2.call("GET", f"/v2/redrives/{status['id']}")
+    return status
+
+
+def test_they_are_found_by_topic_group_error_and_time(v2: V2) -> None:
+    bury(v2, "a", reason="Connection Timeout")
+    bury(v2, "b", group="h", reason="no such user")  # it gets the first one, too
+    assert values(letters(v2)) == ["a", "a", "b"]
+    assert values(letters(v2, group="h")) == ["a", "b"]
+    assert values(letters(v2, error="timeout")) == ["a"], "in any case"
+    assert values(letters(v2, error="rejected")) == ["a", "a", "b"], "the reason counts"
+    now = dt.datetime.now(dt.UTC)
+    assert letters(v2, since=(now + dt.timedelta(hours=1)).isoformat()) == []
+    assert len(letters(v2, since=(now - dt.timedelta(hours=1)).isoformat())) == 3
+    assert letters(v2, until=(now - dt.timedelta(hours=1)).isoformat()) == []
+
+
+def test_they_come_in_pages(v2: V2) -> None:
+    bury(v2, *map(str, range(7)))
+    seen, after = [], None
+    while True:
+        query = {"topic": v2.topic, "limit": 3} | ({"after": after} if after else {})
+        page = v2.call("GET", "/v2/dead-letters", params=query)
+        seen += values(page["dead_letters"])
+        after = page["next"]
+        if after is None:
+            break
+    assert seen == [str(n) for n in range(7)]
+
+
+def test_one_is_shown_whole_by_its_place(v2: V2) -> None:
+    bury(v2, {"value": "a", "key": "k", "attributes": {"n": "1"}, "envelope": {"tenant_id": "t", "run_id": "r"}})
+    letter = v2.call("GET", f"/v2/dead-letters/{v2.topic}/0/0")
+    died = letter["envelope"]["dlq"]
+    assert (letter["topic"], letter["key"], letter["attributes"]) == ("dlq." + v2.topic, "k", {"n": "1"})
+    assert (died["original_topic"], died["original_offset"], died["group"], died["tenant_id"]) == (
+        v2.topic,
+        0,
+        "g",
+        "t",
+    )
+    assert letter["redriven"] is False
+    v2.call("GET", f"/v2/dead-letters/{v2.topic}/0/1", expect=404)
+    v2.call("GET", f"/v2/dead-letters/{v2.topic}/5/0", expect=404)
+
+
+def test_a_topic_without_dead_letters_has_none_and_no_topic_is_404(v2: V2) -> None:
+    assert letters(v2) == []
+    assert redrive(v2)["redriven"] == 0
+    v2.call("GET", "/v2/dead-letters", params={"topic": "nowhere"}, expect=404)
+    v2.call("POST", "/v2/redrives", {"topic": "nowhere"}, 404)
+
+
+def test_a_redrive_keeps_key_envelope_and_attributes(v2: V2) -> None:
+    envelope = {"run_id": "r", "idempotency_key": "once", "labels": {"a": "b"}}
+    bury(v2, {"value": "a", "key": "k", "attributes": {"n": "1"}, "envelope": envelope})
+    assert redrive(v2)["redriven"] == 1
+    (again,) = v2.fetch()
+    assert (again["value"], again["key"], again["attributes"], again["envelope"]) == ("a", "k", {"n": "1"}, envelope)
+    assert (again["attempts"], again["redriven_from"]) == (1, f"dlq.{v2.topic}/0/0")
+
+
+def test_redriving_twice_enqueues_once_even_after_a_crash(start_server: StartServer) -> None:
+    server = start_server()
+    v2 = V2(server, "t")
+    v2.call("POST", "/v2/topics", {"name": "t"}, 201)
+    bury(v2, "a", "b")
+    assert redrive(v2, error="boom", limit=1)["redriven"] == 1
+    server.restart()
+    status = redrive(v2)
+    assert (status["redriven"], status["skipped"]) == (1, 1)
+    assert redrive(v2)["redriven"] == 0
+    assert values(v2.fetch()) == ["a", "b"]
+    assert [letter["redriven"] for letter in letters(v2)] == [True, True]
+    assert letters(v2, redriven="false") == []
+
+
+def test_one_that_dies_again_can_be_redriven_again(v2: V2) -> None:
+    bury(v2, "a")
+    redrive(v2)
+    v2.nack(*(m | {"retryable": False, "reason": "again"} for m in v2.fetch()))
+    assert redrive(v2)["redriven"] == 1
+    assert values(v2.fetch()) == ["a"]
+
+
+def test_a_selection_goes_elsewhere(v2: V2) -> None:
+    v2.call("POST", "/v2/topics", {"name": v2.topic + ".retry"}, 201)
+    bury(v2, "a", "b", "c")
+    assert redrive(v2, messages=[{"partition": 0, "offset": 1}], to=v2.topic + ".retry")["redriven"] == 1
+    assert values(V2(v2.server, v2.topic + ".retry").fetch()) == ["b"]
+    assert v2.fetch() == []
+    v2.call("POST", "/v2/redrives", {"topic": v2.topic, "to": "nowhere"}, 404)
+    v2.call("POST", "/v2/redrives", {"topic": v2.topic, "to": "dlq." + v2.topic}, 400)
+
+
+def test_a_dry_run_only_counts(v2: V2) -> None:
+    bury(v2, "a", "b")
+    assert redrive(v2, dry_run=True)["redriven"] == 2
+    assert v2.fetch() == []
+
+
+def test_a_rate_is_kept_and_a_cancelled_redrive_stops(v2: V2) -> None:
+    bury(v2, *map(str, range(50)))
+    status = v2.call("POST", "/v2/redrives", {"topic": v2.topic, "rate": 1}, 202)
+    path = f"/v2/redrives/{status['id']}"
+    while v2.call("GET", path)["redriven"] < 1:
+        pass
+    cancelled = v2.call("DELETE", path)
+    assert cancelled["state"] == "cancelled"
+    assert 1 <= cancelled["redriven"] < 50, "at one a second the rest was still to come"
+    assert v2.call("GET", path)["redriven"] == cancelled["redriven"]
+    assert redrive(v2)["redriven"] == 50 - cancelled["redriven"], "a repeat does the rest"
+    assert status["id"] in [each["id"] for each in v2.call("GET", "/v2/redrives")["redrives"]]
+    v2.call("GET", "/v2/redrives/nothing", expect=404)
+
+
+def test_a_deadline_that_has_passed_does_not_kill_it_again(v2: V2) -> None:
+    deadline = (dt.datetime.now(dt.UTC) + dt.timedelta(milliseconds=300)).isoformat()
+    v2.produce({"value": "a", "envelope": {"deadline": deadline, "run_id": "r"}})
+    v2.call("POST", v2.path("groups", "g", "seek"), {"to": "earliest"})
+    while not letters(v2):
+        pass
+    redrive(v2)
+    (again,) = v2.fetch()
+    assert again["envelope"] == {"run_id": "r"}

@@ -1,0 +1,303 @@
+"""Topics and groups over `/v2`: made, described, changed, deleted; moved, paused, forgotten."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+
+import pytest
+
+from tests.conftest import StartServer
+from tests.server.v2.wire import V2, values
+from tests.server_process import ServerProcess
+
+CONFIG = {
+    "max_in_flight": 7,
+    "max_waiting_messages": 70,
+    "max_waiting_bytes": 7_000,
+    "retry": {"max_attempts": 3, "backoff_ms": 10, "max_backoff_ms": 100},
+    "retention_ms": 3_600_000,
+    "retention_bytes": 1_000_000,
+    "hold_unfinished": True,
+    "dead_letters": False,
+}
+
+
+def test_a_topic_is_made_with_its_configuration_and_keeps_it(start_server: StartServer) -> None:
+    server = start_server()
+    v2 = V2(server, "t")
+    answer = v2.call("POST", "/v2/topics", {"name": "t", "partitions": 2, "config": CONFIG}, 201)
+    assert answer["created"] is True
+    server.restart()
+    info = v2.describe()
+    assert info["config"] == info["overrides"] == CONFIG
+    assert info["id"] == answer["topic"]["id"]
+    assert len(info["partitions"]) == 2
+
+
+def test_one_that_exists_is_left_as_it_is(v2: V2) -> None:
+    answer = v2.call("POST", "/v2/topics", {"name": v2.topic, "partitions": 5, "config": CONFIG}, 201)
+    assert (answer["created"], len(answer["topic"]["partitions"])) == (False, 1), "ruling 9"
+    assert answer["topic"]["overrides"] == {}
+
+
+def test_what_was_not_set_follows_the_server(start_server: StartServer) -> None:
+    server = start_server("--max-in-flight", "11")
+    v2 = V2(server, "t")
+    info = v2.call("POST", "/v2/topics", {"name": "t", "config": {"retention_ms": 5}}, 201)["topic"]
+    assert (info["config"]["max_in_flight"], info["config"]["retention_ms"]) == (11, 5)
+    assert info["overrides"] == {"retention_ms": 5}
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"name": "no spaces"}, "topic must be"),
+        ({"name": ""}, "topic must be"),
+        ({}, "name"),
+        ({"name": "t", "partitions": 0}, "partitions"),
+        ({"name": "new.topic", "partitions": 100_000}, "between 1 and 1024"),
+        ({"name": "t", "colour": "red"}, "colour"),
+        ({"name": "t", "config": {"colour": "red"}}, "colour"),
+        ({"name": "t", "config": {"max_in_flight": -1}}, "max_in_flight"),
+        ({"name": "t", "config": {"retry": {"backoff_ms": "soon"}}}, "backoff_ms"),
+    ],
+)
+def test_what_is_wrong_with_a_topic_is_said(v2: V2, body: object, words: str) -> None:
+    assert words in v2.call("POST", "/v2/topics", body, 400)["message"]
+
+
+def test_a_description_says_where_every_partition_and_group_stands(v2: V2) -> None:
+    v2.produce({"value": "abc", "key": "k"}, "de", {"value": "f", "delay_ms": 60_000})
+    v2.ack(v2.fetch(max_messages=1)[0])
+    v2.fetch(max_messages=1)
+    info = v2.describe()
+    assert info["next_offset"] == 3
+    assert info["partitions"] == [{"partition": 0, "first_offset": 0, "next_offset": 3, "messages": 3, "bytes": 7}]
+    (group,) = info["groups"]
+    assert (group["group"], group["lag"], group["in_flight"], group["consumers"]) == ("g", 2, 1, 0)
+    assert group["partitions"][0]["watermark"] == 0
+    assert group["oldest_unfinished_age_ms"] >= 0
+    assert group["partitions"][0]["oldest_unfinished_ms"] > 0
+
+
+def test_topics_are_listed_by_name_with_their_sums(shared: ServerProcess, v2: V2) -> None:
+    v2.produce("abc", "de")
+    v2.fetch()
+    (mine,) = [each for each in v2.call("GET", "/v2/topics")["topics"] if each["name"] == v2.topic]
+    assert (mine["messages"], mine["bytes"], mine["groups"], mine["lag"]) == (2, 5, 1, 2)
+
+
+def test_configuration_is_changed_reset_and_kept(start_server: StartServer) -> None:
+    server = start_server()
+    v2 = V2(server, "t")
+    v2.call("POST", "/v2/topics", {"name": "t", "config": CONFIG}, 201)
+    v2.call("PATCH", "/v2/topics/t", {"config": {"max_in_flight": 1}, "reset": ["retention_ms"]})
+    server.restart()
+    info = v2.describe()
+    assert (info["config"]["max_in_flight"], info["config"]["retention_ms"]) == (1, 7 * 86_400_000)
+    assert info["overrides"]["max_waiting_messages"] == 70, "what is not named stays"
+    v2.produce("a", "b")
+    assert len(v2.fetch()) == 1, "it holds at once"
+
+
+def test_a_topic_may_get_more_partitions_and_never_fewer(start_server: StartServer) -> None:
+    server = start_server()
+    v2 = V2(server, "t")
+    v2.call("POST", "/v2/topics", {"name": "t"}, 201)
+    v2.produce({"value": "old", "key": "user:1"})
+    held = v2.fetch()
+    v2.call("PATCH", "/v2/topics/t", {"partitions": 3})
+    assert v2.produce({"value": "new", "key": "user:1"})["messages"][0]["partition"] == 1
+    assert values(v2.fetch()) == ["new"], "groups read the new ones too"
+    assert v2.ack(*held)["acked"] == 1
+    server.restart()
+    assert len(v2.describe()["partitions"]) == 3
+    assert "never fewer" in v2.call("PATCH", "/v2/topics/t", {"partitions": 2}, 400)["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"reset": ["colour"]}, "there is no 'colour'"),
+        ({"reset": ["retention_ms"], "config": {"retention_ms": 1}}, "both set and reset"),
+        ({"partitions": 100_000}, "1024"),
+    ],
+)
+def test_what_is_wrong_with_a_change_is_said(v2: V2, body: object, words: str) -> None:
+    assert words in v2.call("PATCH", v2.path(), body, 400)["message"]
+
+
+def test_a_deleted_topic_is_gone_and_another_of_its_name_is_another(start_server: StartServer) -> None:
+    server = start_server()
+    v2 = V2(server, "t")
+    before = v2.call("POST", "/v2/topics", {"name": "t"}, 201)["topic"]["id"]
+    v2.produce({"value": "a", "envelope": {"idempotency_key": "k"}})
+    v2.fetch()
+    v2.call("DELETE", "/v2/topics/t", expect=204)
+    v2.call("GET", "/v2/topics/t", expect=404)
+    v2.call("DELETE", "/v2/topics/t", expect=404)
+    server.restart()
+    v2.call("GET", "/v2/topics/t", expect=404)
+    after = v2.call("POST", "/v2/topics", {"name": "t"}, 201)["topic"]
+    assert after["id"] != before
+    assert (after["next_offset"], after["groups"]) == (0, [])
+    assert v2.produce({"value": "b", "envelope": {"idempotency_key": "k"}})["messages"] == [
+        {"partition": 0, "offset": 0}
+    ], "what the old one knew is forgotten"
+
+
+def test_the_files_of_a_deleted_topic_are_removed(start_server: StartServer) -> None:
+    server = start_server("--journal-changes", "50", "--compaction-backlog-max", "1000")
+    v2 = V2(server, "t")
+    v2.call("POST", "/v2/topics", {"name": "t"}, 201)
+    for _ in range(3):
+        v2.produce(*["x" * 100] * 60)
+    segments = server.data / "segments"
+    deadline = itertools.count()
+    while not list(segments.glob("*/*/*.arrow")):
+        assert next(deadline) < 10_000
+        v2.produce("more")
+    v2.call("DELETE", "/v2/topics/t", expect=204)
+    v2.call("POST", "/v2/topics", {"name": "other"}, 201)
+    assert server.stop() == 0
+    assert list(segments.glob("*-t/*/*.arrow")) == []
+
+
+def test_a_stream_of_a_deleted_topic_ends(v2: V2) -> None:
+    with v2.server.consume(v2.topic) as items:
+        v2.server.await_metric(1, "slipstream_consumers", topic=v2.topic, group="g")
+        V2(v2.server, v2.topic).call("DELETE", v2.path(), expect=204)
+        assert list(items) == []
+
+
+# Groups
+
+
+def seek(v2: V2, **body: object) -> None:
+    v2.call("POST", v2.path("groups", "g", "seek"), body)
+
+
+def test_a_group_seeks_to_both_ends_to_an_offset_and_to_a_time(v2: V2) -> None:
+    v2.produce("0", "1", "2")
+    v2.ack(*v2.fetch())
+    seek(v2, to="earliest")
+    assert values(v2.fetch()) == ["0", "1", "2"]
+    seek(v2, offset=1)
+    assert values(v2.fetch()) == ["1", "2"]
+    seek(v2, to="latest")
+    assert v2.fetch() == []
+    stored = v2.read()["messages"][0]["timestamp_ms"] / 1000
+    seek(v2, time=dt.datetime.fromtimestamp(stored - 1, dt.UTC).isoformat())
+    assert values(v2.fetch()) == ["0", "1", "2"]
+    seek(v2, time=dt.datetime.fromtimestamp(stored + 60, dt.UTC).isoformat())
+    assert v2.fetch() == []
+
+
+def test_a_seek_needs_no_restart_and_outlives_one(start_server: StartServer) -> None:
+    server = start_server()
+    v2 = V2(server, "t")
+    v2.call("POST", "/v2/topics", {"name": "t"}, 201)
+    v2.produce("0", "1", "2")
+    v2.ack(*v2.fetch())
+    seek(v2, offset=2)
+    server.restart()
+    assert values(v2.fetch()) == ["2"]
+
+
+def test_a_stream_gets_what_a_seek_brings_back(v2: V2) -> None:
+    v2.produce("0")
+    with v2.server.consume(v2.topic, lease_ms=60_000) as items:
+        assert next(items)["value"] == "0"
+        seek(V2(v2.server, v2.topic), to="earliest")
+        assert next(items)["attempts"] == 1, "it starts afresh"
+
+
+def test_one_partition_may_seek_alone(shared: ServerProcess, v2: V2) -> None:
+    name = v2.topic + ".two"
+    v2.call("POST", "/v2/topics", {"name": name, "partitions": 2}, 201)
+    two = V2(shared, name)
+    two.produce(*({"value": str(n), "envelope": {"partition_override": n % 2}} for n in range(4)))
+    two.ack(*two.fetch())
+    seek(two, to="earliest", partition=1)
+    assert values(two.fetch()) == ["1", "3"]
+    assert (
+        "partition out of range"
+        in two.call("POST", two.path("groups", "g", "seek"), {"to": "latest", "partition": 2}, 404)["message"]
+    )
+
+
+def test_a_group_may_be_placed_before_it_first_reads(v2: V2) -> None:
+    v2.produce("old")
+    seek(v2, to="latest")
+    v2.produce("new")
+    assert values(v2.fetch()) == ["new"]
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"to": "earliest", "offset": 1}, {"to": "middle"}, {"offset": -1}, {"time": "noon"}]
+)
+def test_a_seek_says_where_to(v2: V2, body: object) -> None:
+    v2.call("POST", v2.path("groups", "g", "seek"), body, 400)
+
+
+def test_a_paused_group_gets_nothing_until_it_is_resumed_even_after_a_crash(start_server: StartServer) -> None:
+    server = start_server()
+    v2 = V2(server, "t")
+    v2.call("POST", "/v2/topics", {"name": "t"}, 201)
+    v2.produce("a", "b")
+    (held,) = v2.fetch(max_messages=1)
+    assert v2.call("POST", v2.path("groups", "g", "pause"))["paused"] is True
+    assert v2.fetch() == []
+    assert v2.ack(held)["acked"] == 1, "what is on lease may be finished"
+    server.restart()
+    assert v2.group()["paused"] is True
+    assert v2.fetch() == []
+    v2.call("POST", v2.path("groups", "g", "resume"))
+    assert values(v2.fetch()) == ["b"]
+
+
+def test_a_waiting_stream_goes_on_when_its_group_is_resumed(v2: V2) -> None:
+    with v2.server.consume(v2.topic) as items:
+        other = V2(v2.server, v2.topic)
+        v2.server.await_metric(1, "slipstream_consumers", topic=v2.topic, group="g")
+        other.call("POST", v2.path("groups", "g", "pause"))
+        other.produce("a")
+        other.call("POST", v2.path("groups", "g", "resume"))
+        assert next(items)["value"] == "a"
+
+
+def test_a_forgotten_group_holds_nobody_back_and_starts_afresh(v2: V2) -> None:
+    v2.call("PATCH", v2.path(), {"config": {"max_waiting_messages": 2}})
+    v2.produce("a")
+    v2.ack(*v2.fetch(group="busy"), group="busy")
+    v2.fetch(group="stuck")
+    v2.produce("b")
+    v2.ack(*v2.fetch(group="busy"), group="busy")
+    assert v2.respond("POST", "/v2/produce", {"topic": v2.topic, "messages": [{"value": "c"}]}).status_code == 429
+    v2.call("DELETE", v2.path("groups", "stuck"), expect=204)
+    v2.call("GET", v2.path("groups", "stuck"), expect=404)
+    v2.produce("c")
+    assert values(v2.fetch(group="stuck")) == ["a", "b", "c"]
+
+
+def test_a_group_shows_what_it_has_in_flight(v2: V2) -> None:
+    v2.produce("a")
+    v2.fetch(owner="worker-1")
+    (message,) = v2.group()["messages"]
+    assert (message["owner"], message["state"], message["attempts"], message["offset"]) == ("worker-1", "leased", 1, 0)
+
+
+def test_groups_are_listed(v2: V2) -> None:
+    v2.produce("a")
+    for name in ("one", "two"):
+        v2.fetch(group=name)
+    assert [each["group"] for each in v2.call("GET", v2.path("groups"))["groups"]] == ["one", "two"]
+
+
+def test_an_unknown_parameter_or_path_is_refused(v2: V2) -> None:
+    assert "unknown parameter" in v2.call("GET", "/v2/topics?colour=red", expect=400)["message"]
+    assert "openapi" in v2.call("GET", "/v2/nothing", expect=404)["message"]
+    response = v2.respond("PUT", v2.path())
+    assert response.status_code == 405
+    assert set(response.headers["allow"].split(", ")) == {"GET", "HEAD", "PATCH", "DELETE"}
