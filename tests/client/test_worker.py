@@ -158,6 +158,9 @@ async def test_an_effect_that_another_is_at_makes_the_message_come_again(shared:
         await client.produce_batch(topic, ["v", "v"])
 
         async def one_waits() -> bool:
+            if not attempts:
+                await asyncio.sleep(0)  # the group is not there yet
+                return False
             return "waiting" in [message.state for message in (await client.group(topic, "g")).messages]
 
         await until(one_waits)

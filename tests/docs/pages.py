@@ -10,6 +10,7 @@ ROOT = Path(__file__).parent.parent.parent
 README = ROOT / "README.md"
 PROTOCOL = ROOT / "docs" / "protocol.md"
 OPERATIONS = ROOT / "docs" / "operations.md"
+CLIENT = ROOT / "docs" / "client.md"
 CONFIGURATION = ROOT / "docs" / "configuration.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -24,6 +25,11 @@ class Command(NamedTuple):
 def blocks(page: Path, language: str) -> list[str]:
     """The fenced blocks in one language."""
     return [found[2] for found in _FENCE.finditer(page.read_text()) if found[1] == language]
+
+
+def fences(page: Path) -> list[tuple[str, str]]:
+    """All fenced blocks, in order: (language, text)."""
+    return [(found[1], found[2]) for found in _FENCE.finditer(page.read_text())]
 
 
 def commands(block: str) -> list[Command]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,21 +20,22 @@ from scripts.generate_docs import PAGES as GENERATED
 from slipstream.broker import DeadLetter, Envelope, RetryPolicy, RoutingDecision
 from slipstream.broker.changes import Change
 from slipstream.cli import main
+from slipstream.client import AsyncClient, Worker
 from slipstream.server import wire
 from slipstream.server.app import create_app
 from slipstream.server.response import _STATUS_OF_CODE
 from slipstream.server.v1 import V1
 from slipstream.settings import Settings, describe_settings
-from tests.docs.pages import CONFIGURATION, OPERATIONS, PAGES, PROTOCOL, ROOT, quoted, rows, section
+from tests.docs.pages import CLIENT, CONFIGURATION, OPERATIONS, PAGES, PROTOCOL, ROOT, quoted, rows, section
 from tests.server_process import ServerProcess
 
 SOURCES = sorted((ROOT / "src" / "slipstream").rglob("*.py"))
 ALL_TEXT = "\n".join(page.read_text() for page in PAGES)
 
 
-def calls(*names: str) -> Iterator[ast.Call]:
+def calls(*names: str, sources: list[Path] = SOURCES) -> Iterator[ast.Call]:
     """Every call of a function or method of one of these names in the source."""
-    for path in SOURCES:
+    for path in sources:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in names:
                 yield node
@@ -165,7 +167,7 @@ def test_no_page_speaks_of_an_option_that_is_not_there() -> None:
 
 
 def test_no_page_speaks_of_a_variable_that_is_not_there() -> None:
-    there = {info.environment for info in describe_settings()} | {"SLIPSTREAM_CONFIG"}
+    there = {info.environment for info in describe_settings()} | {"SLIPSTREAM_CONFIG", "SLIPSTREAM_URL"}
     assert set(re.findall(r"SLIPSTREAM_[A-Z_]+", ALL_TEXT)) <= there
 
 
@@ -177,6 +179,8 @@ def test_no_page_speaks_of_a_setting_that_is_not_there() -> None:
     there = {*Settings.__struct_fields__, "retry_after_ms", "max_attempts"}
     for struct in structs:
         there |= set(struct.__struct_fields__)
+    for method in (AsyncClient, AsyncClient.producer, Worker, Worker.handler):
+        there |= set(inspect.signature(method).parameters)
     spoken = {name for name in quoted(ALL_TEXT) if SETTING_LIKE.fullmatch(name)}
     assert spoken <= there
 
@@ -233,17 +237,20 @@ def test_no_page_speaks_of_a_metric_that_is_not_there() -> None:
     assert spoken <= table
 
 
-def log_lines() -> Iterator[tuple[str, str]]:
-    """(level, the longest piece of the line that is the same every time)"""
-    for call in calls("info", "warning", "error", "critical", "exception"):
-        line = call.args[0] if call.args else None
-        if isinstance(line, ast.Constant) and isinstance(line.value, str) and isinstance(call.func, ast.Attribute):
-            yield call.func.attr, max(re.split(r"%[sd]", line.value), key=len).strip(" :,/")
+def log_lines() -> Iterator[tuple[Path, str, str]]:
+    """(the page it belongs to, level, the longest piece of the line that is the same every time)"""
+    of_the_client = [path for path in SOURCES if path.parent.name == "client"]
+    of_the_server = [path for path in SOURCES if path not in of_the_client]
+    for page, sources in ((OPERATIONS, of_the_server), (CLIENT, of_the_client)):
+        for call in calls("info", "warning", "error", "critical", "exception", sources=sources):
+            line = call.args[0] if call.args else None
+            if isinstance(line, ast.Constant) and isinstance(line.value, str) and isinstance(call.func, ast.Attribute):
+                yield page, call.func.attr, max(re.split(r"%[sdr]", line.value), key=len).strip(" :,/")
 
 
-@pytest.mark.parametrize(("level", "piece"), sorted({line for line in log_lines() if line[1]}))
-def test_every_log_line_is_in_operations_with_its_level(level: str, piece: str) -> None:
-    shown = {cells[1] for cells in rows(section(OPERATIONS, "Log lines")) if piece in cells[0]}
+@pytest.mark.parametrize(("page", "level", "piece"), sorted({line for line in log_lines() if line[2]}))
+def test_every_log_line_is_on_its_page_with_its_level(page: Path, level: str, piece: str) -> None:
+    shown = {cells[1] for cells in rows(section(page, "Log lines")) if piece in cells[0]}
     assert shown == {"error" if level == "exception" else level}
 
 

@@ -46,6 +46,7 @@ from slipstream.api.topics import (
     TopicList,
     TopicSummary,
 )
+from slipstream.broker.envelope import DeadLetter, Envelope, RetryPolicy, Routing
 
 __all__ = [
     "ARROW",
@@ -55,9 +56,11 @@ __all__ = [
     "AckRequest",
     "AckResponse",
     "CreateTopicRequest",
+    "DeadLetter",
     "DeadLetterItem",
     "DeadLetterList",
     "DeadLetterQuery",
+    "Envelope",
     "EnvelopeFields",
     "ErrorResponse",
     "ExtendRequest",
@@ -90,7 +93,9 @@ __all__ = [
     "RedriveRequest",
     "RedriveState",
     "RedriveStatus",
+    "RetryPolicy",
     "RetryPolicyFields",
+    "Routing",
     "SeekRequest",
     "Stats",
     "TopicChange",

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 
-from slipstream.api import FetchedMessage
-from slipstream.broker.envelope import Envelope, Routing
+from slipstream.api import Envelope, FetchedMessage, Routing
 
 if TYPE_CHECKING:
     from slipstream.client.async_client import AsyncClient

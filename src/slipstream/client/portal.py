@@ -10,6 +10,8 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
 from typing import Any, TypeVar
 
+from slipstream.client.errors import SlipstreamError
+
 T = TypeVar("T")
 
 
@@ -22,9 +24,9 @@ class Portal:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         try:
             future = asyncio.run_coroutine_threadsafe(work, self.loop)
-        except RuntimeError as error:
+        except RuntimeError as error:  # the loop has ended
             work.close()
-            raise RuntimeError("the client is closed: make a new one") from error
+            raise SlipstreamError("this client is closed: make a new one") from error
         try:
             return future.result()
         except KeyboardInterrupt:
@@ -39,13 +41,24 @@ class Portal:
             except StopAsyncIteration:
                 return []
 
-        async def close() -> None:
-            await items.aclose()
-
         try:
             while following := self.run(advance()):
                 yield from following
         finally:
+            self._close(items)
+
+    def _close(self, items: AsyncGenerator[T, None]) -> None:
+        """Where this is the end of an iterator that nobody holds any longer, it may come at any time and in any thread:
+        after the loop has ended, or in the loop itself, which must not wait for itself."""
+        if self.loop.is_closed():
+            return
+
+        async def close() -> None:
+            await items.aclose()
+
+        if _running_loop() is self.loop:
+            self.loop.create_task(close())
+        else:
             self.run(close())
 
     def entered(self, context: AbstractAsyncContextManager[T]) -> AbstractContextManager[T]:
@@ -92,6 +105,13 @@ class LoopThread(Portal):
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def settle_with(future: asyncio.Future[T], result: concurrent.futures.Future[T]) -> None:

@@ -1,0 +1,128 @@
+"""The page of the Python client does what it says: its fragments run in order, its programs as processes."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import inspect
+import io
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slipstream import client as package
+from slipstream.client import AsyncClient, Client, SlipstreamError
+from tests.docs.pages import CLIENT, blocks, fences, quoted, rows, section
+from tests.server_process import ServerProcess
+
+URL = "http://127.0.0.1:8080"
+
+
+def fragments() -> Iterator[tuple[str, str]]:
+    """(code, what it prints), without the programs."""
+    found = fences(CLIENT)
+    for number, (language, text) in enumerate(found):
+        if language == "python" and not text.startswith("# "):
+            following = found[number + 1] if number + 1 < len(found) else ("", "")
+            yield text, following[1] if following[0] == "text" else ""
+
+
+def test_the_fragments_print_what_they_are_said_to(server: ServerProcess) -> None:
+    namespace: dict[str, object] = {}
+
+    async def run() -> None:
+        for code, expected in fragments():
+            printed = io.StringIO()
+            compiled = compile(
+                code.replace(URL, server.base), CLIENT.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+            )
+            with contextlib.redirect_stdout(printed):
+                awaitable = eval(compiled, namespace)
+                if inspect.isawaitable(awaitable):
+                    await awaitable
+            assert printed.getvalue() == expected, code
+
+    assert sum(bool(expected) for _, expected in fragments()) > 5
+    asyncio.run(run())
+
+
+@contextlib.contextmanager
+def program(name: str, server: ServerProcess, directory: Path) -> Iterator[list[str]]:
+    """Runs it, and stops it at the end; then the list has what it printed."""
+    (code,) = [block for block in blocks(CLIENT, "python") if block.startswith(f"# {name}\n")]
+    path = directory / name
+    path.write_text(code.replace(URL, server.base))
+    process = subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, text=True)
+    printed: list[str] = []
+    try:
+        yield printed
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=30)
+        assert process.returncode == 0
+        printed += out.splitlines()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_the_worker_enriches_what_it_can(server: ServerProcess, tmp_path: Path) -> None:
+    with Client(server.base) as client:
+        client.create_topic("tasks.enrich")
+        client.create_topic("tasks.done")
+        tasks = [{"customer": 1}, {"region": "moon", "customer": 2}, {"nobody": 0}]
+        client.produce_batch("tasks.enrich", [json.dumps(task) for task in tasks])
+        with program("enrich.py", server, tmp_path):
+            done = client.scan("tasks.done", follow=True)
+            assert {next(done).value, next(done).value} == {json.dumps(task).encode() for task in tasks[:2]}
+            while not any(topic.name == "dlq.tasks.enrich" for topic in client.topics()):
+                pass
+        (letter,) = client.dead_letters("tasks.enrich")
+        assert letter.envelope.dlq is not None
+        assert letter.envelope.dlq.last_error == "a task without a customer"
+
+
+def test_the_worker_bills_once(server: ServerProcess, tmp_path: Path) -> None:
+    with Client(server.base) as client:
+        client.create_topic("invoices")
+        for _ in range(2):  # the same order in two messages, as from a producer that was not sure
+            client.produce("invoices", "order 17", idempotency_key="17", partition_override=0, tenant_id="acme")
+        with program("billing.py", server, tmp_path) as printed:
+            finished(client)
+            client.seek("invoices", "billing", to="earliest")  # everything again
+            finished(client)
+        assert printed == ["charged order 17"]
+
+
+def finished(client: Client) -> None:
+    while True:
+        groups = client.groups("invoices")
+        if groups and not groups[0].lag:
+            return
+
+
+def test_every_exception_is_in_the_table_and_no_other() -> None:
+    kinds = {name: kind for name, kind in vars(package).items() if isinstance(kind, type)}
+    there = {name for name, kind in kinds.items() if issubclass(kind, SlipstreamError)}
+    shown = set().union(*(quoted(row[0]) | quoted(row[1]) for row in rows(section(CLIENT, "Errors"))))
+    assert there - {"SlipstreamError"} == {name for name in shown if re.fullmatch("[A-Z][A-Za-z]+", name)}
+
+
+def test_every_method_is_on_the_page() -> None:
+    text = CLIENT.read_text()
+    for name, _ in inspect.getmembers(AsyncClient, callable):
+        if not name.startswith("_"):
+            assert re.search(rf"\b{name}\b", text), name
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_the_page_says_nothing_of_a_method_that_is_not_there(number: int) -> None:
+    kinds = (AsyncClient, Client)
+    for name in re.findall(r"\bclient\.(\w+)\(", CLIENT.read_text()):
+        assert hasattr(kinds[number], name), name
