@@ -124,7 +124,11 @@ class Producer:
         self._closing = True
         self._wake.set()
         if self._task is not None:
-            await self._task
+            try:
+                await asyncio.wait({self._task})
+            except asyncio.CancelledError:
+                self._task.cancel()
+                raise
         self._raise_failures()
 
     async def __aenter__(self) -> Self:
