@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 from collections import Counter, defaultdict
 from typing import Any, NamedTuple, TypeAlias
@@ -347,10 +348,8 @@ class BrokerModel(RuleBasedStateMachine):
         group, partition, offset, owner = data.draw(st.sampled_from(sorted(self.dropped)))
         if (group, partition, offset) in self.holder:
             return  # delivered again since: somebody holds it
-        try:
+        with contextlib.suppress(BrokerError):
             getattr(self.sim.broker, how)(self.sim.now_ms, "t", group, partition, offset, owner)
-        except BrokerError:
-            pass
         self.sim.commit()
         self.note()
 
@@ -631,7 +630,8 @@ class BrokerModel(RuleBasedStateMachine):
             (number, partition.log.read(index).offset) for index in range(progress.position, partition.count)
         } - ahead
         left = [done, leased, postponed, waiting]
-        assert set.union(*left) == every, f"{group.name} lost {every - set.union(*left)}"
+        found: set[Place] = set().union(*left)
+        assert found == every, f"{group.name} lost {every - found}"
         assert sum(map(len, left)) == len(every), f"counted twice: {left}"
         assert progress.done == partition.first_index + len(done)
         assert progress.done_bytes == partition.first_bytes + sum(self.stored[place].size for place in done)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from slipstream.broker import (
@@ -93,7 +94,7 @@ def test_a_message_whose_key_is_under_way_elsewhere_is_named_by_its_number() -> 
     sim = Simulator()
     sim.create()
     sim.broker.produce(sim.now_ms, "t", b"", b"first", Envelope(idempotency_key="k"))
-    with pytest.raises(FailedPrecondition, match="^message 1 of the batch"):
+    with pytest.raises(FailedPrecondition, match=r"^message 1 of the batch"):
         sim.broker.produce_batch(sim.now_ms, "t", [*messages(b"a"), *messages(b"b", once="k")])
 
 
@@ -226,7 +227,7 @@ def test_a_batch_and_its_key_are_in_one_frame() -> None:
 
 
 def small(**config: int) -> Simulator:
-    return Simulator(BrokerConfig(topic=TopicConfig(**config)))
+    return Simulator(BrokerConfig(topic=msgspec.convert(config, TopicConfig)))
 
 
 def test_a_batch_fits_whole_or_not_at_all() -> None:

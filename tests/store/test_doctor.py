@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from slipstream.broker import Broker, BrokerError, Delivery, Progress
 from slipstream.engine.salvage import SalvagedState
 from slipstream.store import Damaged, DirectoryInUse, builder
 from slipstream.store import doctor as module
@@ -14,7 +15,8 @@ from slipstream.store.checkpoint import checkpoint_numbers, checkpoint_path, rea
 from slipstream.store.doctor import CannotRepair, Contents, Diagnosis, Doctor, Severity
 from slipstream.store.frame import FILE_HEADER_SIZE, FileHeader, scan_frames
 from slipstream.store.journal import journal_path
-from tests.store.node import Node, content, cut, flip, journals
+from tests.store.node import LONG_MS, Node, content, cut, flip, journals
+from tests.store.story import STORY, Story, advance, redrive, tell
 
 
 def examine(directory: Path) -> Diagnosis:
@@ -390,3 +392,147 @@ def test_whatever_is_damaged_the_broker_starts_after_a_repair_and_nothing_is_mad
         assert kept == sorted(set(kept), key=int), "in order, none twice"
         assert len(kept) == diagnosis.contents.messages
         node.take("orders", 0, group="fresh")
+
+
+# Everything that can be commanded, with any one commit or segment of it lost
+
+
+@pytest.fixture(scope="module", params=["forget", "dead letters go"])
+def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Story, set[bytes]]:
+    """Told until a topic is full of everything, or until it is deleted and made anew; and all values ever stored."""
+    told = Story(tmp_path_factory.mktemp("story") / "data")
+    values: set[bytes] = set()
+    with told.node() as node:
+        for name in STORY:
+            tell(node, told, name)
+            for topic in node.engine.broker.state.topics:
+                values |= {value for partition in node.values(topic) for value in partition}
+            if name == request.param:
+                break
+    return told, values
+
+
+def check_and_use(story: Story, directory: Path, values: set[bytes]) -> None:
+    """What is left fits together, and all of it can be read, finished, found again and sent back."""
+    with story.node(directory) as node:
+        for topic in list(node.engine.broker.state.topics.values()):
+            for group in topic.groups.values():
+                for progress in group.progress:
+                    check_progress(progress)
+            assert {value for partition in node.values(topic.name) for value in partition} <= values
+            for partition in topic.partitions:
+                marked = partition.redriven.ranges() if partition.redriven is not None else []
+                assert all(end <= partition.count for _, end in marked), "a mark on no dead letter"
+        if "t" in node.engine.broker.state.topics:
+            if "dlq.t" in node.engine.broker.state.topics:
+                redrive(node)
+            node.perform(resume_all)
+            for name in ("g", "late", "new"):
+                finish_all(story, node, name)
+        state = story.state(node)
+    with story.node(directory) as node:
+        assert story.state(node) == state
+
+
+def resume_all(broker: Broker, now_ms: int) -> None:
+    for name in broker.topic("t").groups:
+        broker.pause(now_ms, "t", name, paused=False)
+
+
+def finish_all(story: Story, node: Node, group: str) -> None:
+    worker = Worker(node, group)
+    node.engine.attach("t", group, "worker", LONG_MS, worker)
+    for _ in range(10):
+        advance(node, story, LONG_MS)  # leases run out, retries and delayed messages come due
+        if not worker.lag:
+            return
+    pytest.fail(f"{group} is never through: {worker.lag} left")
+
+
+class Worker:
+    """Acks whatever comes."""
+
+    def __init__(self, node: Node, group: str) -> None:
+        self.node = node
+        self.group = group
+
+    @property
+    def lag(self) -> int:
+        return sum(progress.lag for progress in self.node.engine.broker.group("t", self.group).progress)
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        for each in deliveries:
+            self.node.engine.ack(self, "t", self.group, each.partition, each.record.offset, "worker")
+
+    def settled(self, error: BrokerError | None) -> None:
+        assert error is None
+
+    def ended(self) -> None: ...
+
+
+def check_progress(progress: Progress) -> None:
+    partition, log = progress.partition, progress.partition.log
+    held = [*progress.leases.values(), *progress.postponed.values()]
+    for lease in held:
+        record = log.read(lease.index)
+        assert (record.offset, record.size) == (lease.offset, lease.size), "a lease on another message"
+        assert partition.first_index <= lease.index < progress.position
+    for offset, (index, size) in progress.finished_ahead.items():
+        assert (log.read(index).offset, log.read(index).size) == (offset, size)
+        assert index >= progress.position
+    assert partition.first_index <= progress.position <= partition.count
+    ahead = sum(size for _, size in progress.finished_ahead.values())
+    assert progress.done_bytes == log.bytes_before(progress.position) - sum(lease.size for lease in held) + ahead
+
+
+def commits(directory: Path) -> list[tuple[str, int]]:
+    """(journal file, position) of all but the last, whose loss would be a torn tail."""
+    found = [(path.name, position) for path in journals(directory) for position in frame_positions(path)]
+    return found[:-1]
+
+
+def test_any_lost_commit_leaves_a_state_that_fits_together(story: tuple[Story, set[bytes]], tmp_path: Path) -> None:
+    told, values = story
+    for number, (name, position) in enumerate(commits(told.directory)):
+        directory = Path(shutil.copytree(told.directory, tmp_path / str(number)))
+        flip(directory / name, position + 16)
+        repair(directory)
+        check_and_use(Story.at(told, directory), directory, values)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_several_lost_commits_leave_a_state_that_fits_together(
+    story: tuple[Story, set[bytes]], tmp_path: Path, seed: int
+) -> None:
+    told, values = story
+    chance = random.Random(seed)
+    directory = Path(shutil.copytree(told.directory, tmp_path / "copy"))
+    for name, position in chance.sample(commits(directory), 6):
+        flip(directory / name, position + chance.choice([0, 4, 16, 20]))
+    repair(directory)
+    check_and_use(Story.at(told, directory), directory, values)
+
+
+@pytest.mark.parametrize("until", ["read again", "forget", "dead letters go"])
+def test_any_lost_segment_leaves_a_state_that_fits_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: str
+) -> None:
+    monkeypatch.setattr(builder, "MERGE_BELOW_BYTES", 0)
+    told = Story(tmp_path / "data")
+    values: set[bytes] = set()
+    with told.node() as node:
+        for name in STORY:
+            tell(node, told, name)
+            for topic in node.engine.broker.state.topics:
+                values |= {value for partition in node.values(topic) for value in partition}
+            node.compact()
+            if name == until:
+                break
+        node.compact()
+    segments = sorted(name for name in content(told.directory) if name.endswith(".arrow"))
+    assert segments
+    for number, name in enumerate(segments):
+        directory = Path(shutil.copytree(told.directory, tmp_path / str(number)))
+        flip(directory / name, 100)
+        repair(directory)
+        check_and_use(Story.at(told, directory), directory, values)

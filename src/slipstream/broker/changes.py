@@ -177,6 +177,8 @@ class Redriven(msgspec.Struct, array_like=True, tag=18, frozen=True, gc=False):
     topic_id: int
     partition: int
     index: int
+    offset: int = -1
+    """So that a repair finds it where records before it are lost."""
 
 
 Change: TypeAlias = (

@@ -175,7 +175,8 @@ class Progress:
         """Passes over the record at `position` until it is due."""
         self.postponed[lease.offset] = lease
         heappush(self.due, (lease.until_ms, lease.offset))
-        self._pass(lease)
+        if lease.index >= self.position:
+            self._pass(lease)
 
     def next_due(self, now_ms: int) -> Lease | None:
         """Of what was postponed, what is due first, if it is due now."""

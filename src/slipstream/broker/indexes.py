@@ -55,3 +55,10 @@ class IndexSet:
         if self._starts and self._starts[0] < index:
             self._starts[0] = index
         self.size = sum(self._ends) - sum(self._starts)
+
+    def cut_out(self, first: int, end: int) -> None:
+        """The records from `first` up to `end` are no more, and those behind them have moved down."""
+        kept = [index for start, stop in self.ranges() for index in range(start, stop) if not first <= index < end]
+        self._starts, self._ends, self.size = [], [], 0
+        for index in kept:
+            self.add(index if index < first else index - (end - first))

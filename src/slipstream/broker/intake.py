@@ -407,7 +407,7 @@ class Intake:
         )
         copy = Record(topic.next_offset, now_ms, record.key, record.value, encoded)
         self.dispatcher.append(partition, copy, record.size, None, kept.deadline_ms)
-        change = Redriven(dead.topic.id, dead.number, index)
+        change = Redriven(dead.topic.id, dead.number, index, record.offset)
         self.dispatcher.effects.changes.append(encode_change(change))
         self.state.redriven(change)
         self.redriven_total += 1

@@ -249,7 +249,7 @@ class Redrives:
         self._tasks: dict[str, RedriveTask] = {}
         self._count = 0
 
-    def start(self, redrive: Redrive, topic: str) -> RedriveTask:
+    def start(self, redrive: Redrive, topic: str = "") -> RedriveTask:
         now_ms = self._engine.now_ms()
         self._count += 1
         task = RedriveTask(f"{now_ms:x}-{self._count}", redrive, topic, now_ms)

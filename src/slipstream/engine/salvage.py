@@ -14,16 +14,25 @@ from msgspec.structs import replace
 
 from slipstream.broker import BrokerConfig
 from slipstream.broker.changes import (
+    BatchCommitted,
     Change,
     Delivered,
     Extended,
     Failed,
     Finished,
     GroupCreated,
+    GroupForgotten,
+    GroupMoved,
+    GroupPaused,
+    Postponed,
+    Redriven,
+    TopicChanged,
     TopicCreated,
+    TopicDeleted,
     Trimmed,
     decode_changes,
 )
+from slipstream.broker.envelope import decode_meta
 from slipstream.broker.group import Group, Progress
 from slipstream.broker.snapshot import restore_snapshot, take_snapshot
 from slipstream.broker.state import LogFactory, State
@@ -95,7 +104,8 @@ class SalvagedState:
 
     def first_index(self, topic_id: int, partition: int) -> int | None:
         topic = self.state.topics_by_id.get(topic_id)
-        return topic.partitions[partition].first_index if topic is not None else None
+        known = topic is not None and partition < len(topic.partitions)
+        return topic.partitions[partition].first_index if topic is not None and known else None
 
     def contents(self) -> Contents:
         topics = self.state.topics.values()
@@ -118,30 +128,65 @@ class SalvagedState:
     def _usable(self, change: Change) -> Change | None:
         state = self.state
         if isinstance(change, TopicCreated):
-            known = change.topic_id in state.topics_by_id or change.name in state.topics
-            return None if known else change
+            return self._topic_created(change)
         if isinstance(change, GroupCreated):
-            known = change.group_id in state.groups_by_id or change.topic_id not in state.topics_by_id
-            return None if known else change
+            return self._group_created(change)
         if isinstance(change, Published):
             return self._published(change)
         if isinstance(change, Trimmed):
             return self._trimmed(change)
-        if isinstance(change, Delivered | Finished | Failed | Extended):
+        if isinstance(change, Redriven):
+            return self._redriven(change)
+        if isinstance(change, TopicDeleted):
+            self._lost_offsets.pop(change.topic_id, None)  # they would be gone by now
+        if isinstance(change, TopicChanged | TopicDeleted | BatchCommitted):
+            return change if change.topic_id in state.topics_by_id else None
+        if isinstance(change, GroupPaused | GroupForgotten):
+            return change if change.group_id in state.groups_by_id else None
+        if isinstance(change, Delivered | Finished | Failed | Extended | Postponed | GroupMoved):
             group = state.groups_by_id.get(change.group_id)
             if group is None or change.partition >= len(group.progress):
                 return None
             progress = group.progress[change.partition]
-            if isinstance(change, Delivered):
+            if isinstance(change, Delivered | Postponed):
                 return self._delivered(change, group, progress)
             if isinstance(change, Finished):
                 return self._finished(change, progress)
+            if isinstance(change, GroupMoved):
+                return self._moved(change, progress.partition)
+        return change
+
+    def _topic_created(self, change: TopicCreated) -> Change | None:
+        if change.topic_id in self.state.topics_by_id:
+            return None
+        before = self.state.topics.get(change.name)
+        if before is not None:
+            if self._safe is None:
+                return None
+            # That the one before it was deleted is in what is missing.
+            self._apply(TopicDeleted(before.id))
+        return change
+
+    def _group_created(self, change: GroupCreated) -> Change | None:
+        topic = self.state.topics_by_id.get(change.topic_id)
+        if topic is None or change.group_id in self.state.groups_by_id:
+            return None
+        before = topic.groups.get(change.name)
+        if before is not None:
+            if self._safe is None:
+                return None
+            self._apply(GroupForgotten(before.id))  # likewise
         return change
 
     def _published(self, change: Published) -> Change | None:
         topic = self.state.topics_by_id.get(change.topic_id)
-        if topic is None or change.partition >= len(topic.partitions) or change.record.offset < topic.next_offset:
+        if topic is None or change.record.offset < topic.next_offset:
             return None
+        if change.partition >= len(topic.partitions):
+            if self._safe is None:
+                return None
+            # That the topic has grown is in what is missing.
+            self._apply(TopicChanged(topic.id, topic.overrides, change.partition + 1))
         if change.record.offset > topic.next_offset:
             # Offsets count per topic without a gap, so these were in what is missing.
             self._lost_offsets.setdefault(topic.id, set()).update(range(topic.next_offset, change.record.offset))
@@ -156,19 +201,57 @@ class SalvagedState:
         # Past that nobody knows which records it meant; retention will come to them again.
         return change if partition.first_index < change.first_index <= settled else None
 
-    def _delivered(self, change: Delivered, group: Group, progress: Progress) -> Change | None:
+    def _redriven(self, change: Redriven) -> Change | None:
+        topic = self.state.topics_by_id.get(change.topic_id)
+        if topic is None or change.partition >= len(topic.partitions):
+            return None
+        index = self._locate(topic.partitions[change.partition], change.offset, change.index)
+        return None if index is None else replace(change, index=index)
+
+    def _moved(self, change: GroupMoved, partition: Partition) -> Change | None:
+        settled = partition.count if self._safe is None else self._safe.get((partition.topic.id, partition.number), 0)
+        if change.index <= settled:
+            return change
+        if self._safe is None:
+            return None
+        try:
+            index = max(partition.first_index, partition.log.index_from(change.cursor + 1))
+            return replace(change, index=index, done_bytes=partition.log.bytes_before(index))
+        except LogUnreadable:
+            return None
+
+    def _delivered(self, change: Delivered | Postponed, group: Group, progress: Progress) -> Change | None:
         index = self._locate(progress.partition, change.offset, change.index)
         if index is None:
             return None
         if self._safe is not None:
+            self._go_back(change, progress, index)
             self._redeliver_skipped(change, group, progress, index)
         return replace(change, index=index)
 
-    def _redeliver_skipped(self, change: Delivered, group: Group, progress: Progress, index: int) -> None:
+    def _go_back(self, change: Delivered | Postponed, progress: Progress, index: int) -> None:
+        """It had finished this one: that it was sent back is in what is missing.
+
+        How far nobody knows. What it had not finished below comes again, for it is not known to be finished since.
+        """
+        held = change.offset in progress.leases or change.offset in progress.postponed
+        if index >= progress.position or held:
+            return
+        log = progress.partition.log
+        try:
+            start = min(index, progress.oldest_unfinished)
+            cursor = log.read(start).offset - 1
+            self.state.replay([GroupMoved(change.group_id, change.partition, start, cursor, log.bytes_before(start))])
+        except LogUnreadable:
+            return  # in a damaged segment, which is cut out later
+
+    def _redeliver_skipped(self, change: Delivered | Postponed, group: Group, progress: Progress, index: int) -> None:
         """Messages between here and the last known delivery were delivered too, and nobody knows what became of them.
 
-        Without a lease they would count as finished; with one that has run out they are delivered once more.
+        Without a lease they would count as finished; with one that has run out they are delivered once more. What has
+        a time to be delivered at is not delivered before that.
         """
+        owner = change.owner if isinstance(change, Delivered) else ""
         finished = {index for index, _ in progress.finished_ahead.values()}
         for skipped in range(progress.position, index):
             if skipped in finished:
@@ -177,11 +260,13 @@ class SalvagedState:
                 record = progress.partition.log.read(skipped)
             except LogUnreadable:
                 continue  # in a damaged segment, which is cut out later
-            again = Delivered(group.id, change.partition, record.offset, skipped, record.size, 1, change.owner, 0)
+            due_ms = decode_meta(record.meta).deliver_at_ms
+            place = (group.id, change.partition, record.offset, skipped, record.size)
+            again = Delivered(*place, 1, owner, 0) if due_ms is None else Postponed(*place, due_ms)
             self.state.replay([again])
 
     def _finished(self, change: Finished, progress: Progress) -> Change | None:
-        if change.offset in progress.leases or self._safe is None:
+        if change.offset in progress.leases or change.offset in progress.postponed or self._safe is None:
             return change
         index = self._locate(progress.partition, change.offset, change.index)
         if index is None:
@@ -216,8 +301,11 @@ class SalvagedState:
         partition.count -= segment.count
         partition.committed = partition.count
         partition.bytes_total -= segment.payload_bytes
-        if partition.first_index > first:
+        if partition.first_index >= first:
             partition.first_index, partition.first_bytes = first, start_bytes
+            partition.first_offset = max(partition.first_offset, segment.last_offset + 1)
+        if partition.redriven is not None:
+            partition.redriven.cut_out(first, end)
         for group in topic.groups.values():
             group.lost += _cut_progress(group.progress[segment.partition], segment)
         self._cut_deadlines(topic, segment)
@@ -246,13 +334,16 @@ class SalvagedState:
 def _cut_progress(progress: Progress, segment: SegmentInfo) -> int:
     """Returns how many of the segment's messages the group had not finished."""
     first, end, count = segment.first_index, segment.end_index, segment.count
-    leased = [lease for lease in progress.leases.values() if first <= lease.index < end]
+    leased = []
+    for held in (progress.leases, progress.postponed):
+        gone = [lease for lease in held.values() if first <= lease.index < end]
+        for lease in gone:
+            del held[lease.offset]
+        for lease in held.values():
+            if lease.index >= end:
+                lease.index -= count
+        leased += gone
     ahead = {offset: size for offset, (index, size) in progress.finished_ahead.items() if first <= index < end}
-    for lease in leased:
-        del progress.leases[lease.offset]
-    for lease in progress.leases.values():
-        if lease.index >= end:
-            lease.index -= count
     progress.finished_ahead = {
         offset: (index - count if index >= end else index, size)
         for offset, (index, size) in progress.finished_ahead.items()
@@ -268,7 +359,7 @@ def _cut_progress(progress: Progress, segment: SegmentInfo) -> int:
         progress.done_bytes = (
             segment.end_bytes
             - segment.payload_bytes
-            - sum(lease.size for lease in progress.leases.values())
+            - sum(lease.size for held in (progress.leases, progress.postponed) for lease in held.values())
             + sum(size for _, size in progress.finished_ahead.values())
         )
     else:
@@ -289,8 +380,14 @@ def _ranges(offsets: set[int]) -> list[tuple[int, int]]:
 def _describe(change: Change) -> str:
     if isinstance(change, Published):
         return f"messages of the topic with id {change.topic_id}, whose creation is lost"
-    if isinstance(change, Delivered | Finished | Failed | Extended):
+    if isinstance(change, Delivered | Finished | Failed | Extended | Postponed):
         return "changes to messages or groups that are lost"
+    if isinstance(change, GroupMoved | GroupPaused | GroupForgotten):
+        return "moves, pauses and ends of groups that are lost, or of their place"
+    if isinstance(change, TopicChanged | TopicDeleted | BatchCommitted):
+        return "changes to topics that are lost"
+    if isinstance(change, Redriven):
+        return "marks of dead letters that were sent back, which may be sent back again"
     if isinstance(change, Trimmed):
         return "removals by retention, which will be made again"
     return "changes that do not fit what is left"
