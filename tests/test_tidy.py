@@ -64,6 +64,7 @@ NOT_MIRRORED = {
     "docs/test_sessions.py": "about the documentation",
     "examples/test_worker.py": "about the examples",
     "router/test_routing.py": "all kinds of router, through a server",
+    "store/test_restart.py": "every command, through engine, broker and store",
     "broker/test_rulings.py": "one test per ruling, whichever module keeps it",
     "server/test_disk_failure.py": "a disk that fails, through a server",
     "server/test_compaction.py": "the store's compaction, through a server",
