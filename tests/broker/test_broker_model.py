@@ -448,7 +448,7 @@ class BrokerModel(RuleBasedStateMachine):
         if count > PARTITIONS_MAX:
             return
         graveyard = self.sim.broker.state.topics.get("dlq.t")
-        self.sim.broker.change_topic("t", TopicOverrides(), count)
+        self.sim.broker.change_topic(self.sim.now_ms, "t", TopicOverrides(), count)
         self.sim.commit()
         assert len(self.topic.partitions) == count
         assert graveyard is None or len(graveyard.partitions) >= count

@@ -193,7 +193,7 @@ def test_a_group_reads_new_partitions_and_keeps_what_it_holds() -> None:
     sim.create()
     sim.produce()
     sim.attach()
-    sim.broker.change_topic("t", TopicOverrides(), 3)
+    sim.broker.change_topic(sim.now_ms, "t", TopicOverrides(), 3)
     sim.commit()
     assert sim.produce(key=b"user:1").partition == 1
     assert offsets(sim) == [0, 1]
@@ -210,7 +210,7 @@ def test_the_dead_letters_grow_with_their_topic() -> None:
     sim.produce()
     sim.attach()
     sim.nack(0, retryable=False)
-    sim.broker.change_topic("t", TopicOverrides(), 3)
+    sim.broker.change_topic(sim.now_ms, "t", TopicOverrides(), 3)
     sim.commit()
     sim.produce(key=b"user:1")
     sim.nack(1, partition=1, retryable=False)
@@ -224,16 +224,16 @@ def test_a_topic_never_shrinks_and_dead_letters_do_not_grow_alone() -> None:
     sim.create(partitions=2)
     sim.create("dlq.t")
     with pytest.raises(InvalidArgument, match="never fewer"):
-        sim.broker.change_topic("t", TopicOverrides(), 1)
+        sim.broker.change_topic(sim.now_ms, "t", TopicOverrides(), 1)
     with pytest.raises(InvalidArgument, match="as many partitions as"):
-        sim.broker.change_topic("dlq.t", TopicOverrides(), 3)
+        sim.broker.change_topic(sim.now_ms, "dlq.t", TopicOverrides(), 3)
     assert not sim.broker.effects.changes
 
 
 def test_a_change_of_settings_outlives_a_restart() -> None:
     sim = Simulator()
     sim.create(max_in_flight=5)
-    sim.broker.change_topic("t", TopicOverrides(retention_ms=77))
+    sim.broker.change_topic(sim.now_ms, "t", TopicOverrides(retention_ms=77))
     sim.commit()
     for restart in (sim.crash, sim.checkpoint, sim.crash):
         config = sim.broker.topic("t").config
@@ -288,3 +288,24 @@ def test_the_number_of_a_deleted_topic_is_not_given_again_after_a_restart(checkp
     sim.crash()
     sim.create()
     assert sim.broker.topic("t").id == 2
+
+
+def test_a_higher_limit_holds_at_once() -> None:
+    sim = Simulator(BrokerConfig(topic=TopicConfig(max_in_flight=1)))
+    sim.create()
+    sim.attach()
+    sim.produce()
+    sim.produce()
+    assert len(sim.delivered) == 1
+    sim.broker.change_topic(sim.now_ms, "t", TopicOverrides(max_in_flight=2))
+    sim.commit()
+    assert len(sim.delivered) == 2
+
+
+def test_dead_letters_of_a_topic_that_was_deleted_grow_with_the_next_of_its_name() -> None:
+    sim = Simulator()
+    sim.create()
+    sim.broker.create_topic(sim.now_ms, "dlq.t")
+    sim.broker.delete_topic("t")
+    sim.broker.create_topic(sim.now_ms, "t", 3)
+    assert len(sim.broker.topic("dlq.t").partitions) == 3

@@ -135,7 +135,7 @@ def test_the_repeat_of_a_batch_names_the_partitions_it_went_to_after_the_topic_h
     sim.create(partitions=2)
     batch = messages(*(b"user:%d" % n for n in range(20)))
     first = send(sim, batch, "key")
-    sim.broker.change_topic("t", TopicOverrides(), 3)
+    sim.broker.change_topic(sim.now_ms, "t", TopicOverrides(), 3)
     sim.commit()
     assert places(send(sim, batch, "key")) == places(first)
     assert {placement.partition for placement in send(sim, batch)} == {0, 1, 2}

@@ -33,7 +33,7 @@ PAIRS: list[tuple[type, type]] = [
     (Redrive, SyncRedrive),
 ]
 
-ONLY_INSIDE = {"retries", "take", "check_open"}
+ONLY_INSIDE = {"retries", "take", "check_open", "hand_over"}
 """What `Producer` and the worker need, and no user."""
 
 
@@ -66,7 +66,7 @@ def test_both_are_made_in_the_same_way(one: type, other: type) -> None:
 def test_every_public_method_says_what_it_does() -> None:
     for kind in (AsyncClient, Client, Producer, SyncProducer):
         for name, member in inspect.getmembers(kind, callable):
-            if not name.startswith("_") and name not in {"close", "resume", "take", "check_open"}:
+            if not name.startswith("_") and name not in {"resume", "check_open"}:
                 assert inspect.getdoc(member), f"{kind.__name__}.{name}"
 
 

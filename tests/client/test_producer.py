@@ -287,6 +287,19 @@ async def test_who_gives_up_the_end_leaves_nobody_waiting(shared: ServerProcess,
         for place in (*places, await waiting):
             with pytest.raises(SlipstreamError, match="stopped"):
                 await place
+        with pytest.raises(ProduceFailed, match="3 messages"):
+            await producer.close()
+
+
+@in_loop
+async def test_a_producer_nobody_closed_loses_nothing(shared: ServerProcess, topic: str) -> None:
+    async with AsyncClient(shared.base) as client:
+        await client.producer(topic, linger_ms=3_600_000).send("forgotten")
+    async with AsyncClient(shared.base) as client:
+        assert await stored(client, topic) == ["forgotten"]
+    with pytest.raises(ProduceFailed):
+        async with AsyncClient(shared.base) as client:
+            await client.producer("nowhere").send("lost")
 
 
 @in_loop

@@ -78,6 +78,15 @@ def test_failures_are_raised(shared: ServerProcess, topic: str) -> None:
             producer.send("late")
 
 
+def test_a_producer_nobody_closed_loses_nothing(shared: ServerProcess, topic: str) -> None:
+    with Client(shared.base) as client:
+        client.producer(topic, linger_ms=3_600_000).send("forgotten")
+    with Client(shared.base) as client:
+        assert [message.value for message in client.scan(topic)] == [b"forgotten"]
+    with pytest.raises(ProduceFailed), Client(shared.base) as client:
+        client.producer("nowhere").send("lost")
+
+
 def test_it_does_not_hide_another_exception(shared: ServerProcess) -> None:
     with (
         Client(shared.base) as client,

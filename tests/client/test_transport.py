@@ -114,6 +114,20 @@ async def test_a_client_that_was_closed_says_so(shared: ServerProcess) -> None:
         await client.topics()
 
 
+def test_a_client_says_that_it_belongs_to_another_loop(shared: ServerProcess) -> None:
+    client = AsyncClient(shared.base)
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(client.topics())
+
+    async def elsewhere() -> None:
+        with pytest.raises(SlipstreamError, match="another event loop"):
+            await client.topics()
+
+    asyncio.run(elsewhere())
+    loop.run_until_complete(client.close())
+    loop.close()
+
+
 def test_retry_after_is_seconds_or_a_date() -> None:
     assert _retry_after_ms("3") == 3_000
     assert 50_000 < _retry_after_ms(email.utils.formatdate(time.time() + 60, usegmt=True)) <= 60_000

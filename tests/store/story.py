@@ -109,7 +109,9 @@ STORY: dict[str, Step | int] = {
     "nack with a delay": settle("nack", 1, delay_ms=30_000),
     "reject": settle("nack", 3, reason="bad", retryable=False),
     "extend": settle("extend", 4, lease_ms=LONG_MS * 2),
-    "grow": lambda node: node.perform(lambda b, _: b.change_topic("t", TopicOverrides(max_in_flight=50), 3)),
+    "grow": lambda node: node.perform(
+        lambda b, now_ms: b.change_topic(now_ms, "t", TopicOverrides(max_in_flight=50), 3)
+    ),
     "produce to the new": produce(*(b"user:%d" % n for n in range(9))),
     "a minute passes": 60_000,
     "read what is due": lambda node: node.take("t", 2),

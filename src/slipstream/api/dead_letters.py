@@ -77,7 +77,7 @@ class RedriveRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=T
     """Messages a second; absent: as fast as it goes."""
     limit: Annotated[int, msgspec.Meta(ge=1)] | None = None
     dry_run: bool = False
-    """Only count."""
+    """Only count: `redriven` is then how many would be sent."""
 
 
 class RedriveState(enum.StrEnum):

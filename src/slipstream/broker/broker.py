@@ -76,12 +76,14 @@ class Broker:
             raise InvalidArgument(f"this broker already has its {self.config.topics_max} topics (topics_max)")
         change = TopicCreated(self.state.next_topic_id(), name, partitions, overrides or TopicOverrides(), now_ms)
         self.effects.changes.append(encode_change(change))
-        return self.state.topic_created(change)
+        topic = self.state.topic_created(change)
+        self._grow_graveyard(topic)  # one of its name may have been deleted, and left its dead letters
+        return topic
 
     def topic(self, name: str) -> Topic:
         return self.state.topic(name)
 
-    def change_topic(self, name: str, overrides: TopicOverrides, partitions: int | None = None) -> Topic:
+    def change_topic(self, now_ms: int, name: str, overrides: TopicOverrides, partitions: int | None = None) -> Topic:
         """Sets what holds for a topic from now on, and may give it more partitions."""
         topic = self.topic(name)
         count = len(topic.partitions)
@@ -94,14 +96,20 @@ class Broker:
                     "fewer, for their messages would be lost"
                 )
             count = partitions
-        changes = [TopicChanged(topic.id, overrides, count)]
-        graveyard = self.state.topics.get(DEAD_LETTER_PREFIX + name)
-        if graveyard is not None and len(graveyard.partitions) < count:
-            changes.append(TopicChanged(graveyard.id, graveyard.overrides, count))  # ruling 6
-        for change in changes:
-            self.effects.changes.append(encode_change(change))
-            self.state.topic_changed(change)
+        self._change(TopicChanged(topic.id, overrides, count))
+        self._grow_graveyard(topic)
+        self.dispatcher.dispatch_topic(topic, now_ms)  # more may be in flight than before
         return topic
+
+    def _grow_graveyard(self, topic: Topic) -> None:
+        """Ruling 6: as many partitions as the topic has."""
+        graveyard = self.state.topics.get(DEAD_LETTER_PREFIX + topic.name)
+        if graveyard is not None and len(graveyard.partitions) < len(topic.partitions):
+            self._change(TopicChanged(graveyard.id, graveyard.overrides, len(topic.partitions)))
+
+    def _change(self, change: TopicChanged) -> None:
+        self.effects.changes.append(encode_change(change))
+        self.state.topic_changed(change)
 
     def delete_topic(self, name: str) -> Topic:
         """Its messages and groups are gone; its dead letters, a topic of their own, stay."""
@@ -381,6 +389,9 @@ class Broker:
     ) -> None:
         """The effect is done (`error` None) and is never to be repeated, or it failed and may begin again."""
         identity = self._once_key(name, group_name, key, tenant)
+        known = self.state.once.find(identity, now_ms)
+        if error is None and known is not None and known.status is Status.COMMITTED:
+            return  # said before, and the answer got lost
         self.state.once.settle(identity, now_ms, owner)
         error_text = (error or "")[: self.config.last_error_chars_max]
         change = OnceSettled(identity[1], identity[0], identity[2], error is None, error_text, now_ms)

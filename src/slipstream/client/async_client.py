@@ -6,11 +6,13 @@ import os
 import re
 import secrets
 import socket
+import weakref
 from types import TracebackType
 from typing import Self
 
 from slipstream.client.consume import Consume
 from slipstream.client.dead_letters import DeadLetters
+from slipstream.client.errors import ProduceFailed
 from slipstream.client.events import Events
 from slipstream.client.groups import Groups
 from slipstream.client.log import Log
@@ -53,6 +55,7 @@ class AsyncClient(Topics, Produce, Consume, Log, Groups, DeadLetters, Once, Even
         self.url = url or os.environ.get("SLIPSTREAM_URL") or DEFAULT_URL
         self.owner = owner or _unique_owner()
         self.retries = Retries(for_ms=retry_for_ms, backoff_ms=backoff_ms, backoff_ms_max=backoff_ms_max)
+        self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
         self._transport = Transport(self.url, timeout_ms, self.retries, max_connections)
 
     def producer(
@@ -81,10 +84,26 @@ class AsyncClient(Topics, Produce, Consume, Log, Groups, DeadLetters, Once, Even
             max_buffered_bytes=max_buffered_bytes,
             retry_for_ms=retry_for_ms,
         )
-        return Producer(self, topic, limits)
+        producer = Producer(self, topic, limits)
+        self._producers.add(producer)
+        return producer
 
     async def close(self) -> None:
-        await self._transport.close()
+        """Ends the connections. Producers that were not closed are, so that nothing they hold is lost; raises as they
+        do."""
+        failures = []
+        try:
+            for producer in list(self._producers):
+                try:
+                    await producer.close()
+                except ProduceFailed as failed:
+                    failures.append(failed)
+        finally:
+            await self._transport.close()
+        if failures:
+            for other in failures[1:]:
+                failures[0].add_note(str(other))
+            raise failures[0]
 
     async def __aenter__(self) -> Self:
         return self

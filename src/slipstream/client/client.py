@@ -139,8 +139,15 @@ class Client:
     events = _calls(AsyncClient.events, _iterated)
 
     def close(self) -> None:
-        if not self._portal.closed:
+        """Ends the connections. Producers that were not closed are, so that nothing they hold is lost; raises as they
+        do."""
+        if self._portal.closed:
+            return
+        try:
+            for producer in list(self._portal.producers):
+                producer.hand_over()
             self._portal.run(self._client.close())
+        finally:
             self._portal.close()
 
     def __enter__(self) -> Self:

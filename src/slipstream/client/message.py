@@ -33,13 +33,13 @@ class Message:
 
     __slots__ = (
         "_fetched",
+        "_lease",
         "attempts",
         "attributes",
         "envelope",
         "group",
         "key",
         "last_error",
-        "lease",
         "offset",
         "owner",
         "partition",
@@ -71,7 +71,7 @@ class Message:
         self.timestamp_ms = fetched.timestamp_ms
         """When it was stored."""
         self.redriven_from = fetched.redriven_from
-        self.lease = lease or Lease()
+        self._lease = lease or Lease()
 
     @property
     def place(self) -> tuple[int, int]:
@@ -104,7 +104,7 @@ class Message:
     def lease_lost(self) -> bool:
         """True once the worker has learnt that the message is another's now. A handler that runs in a thread cannot
         be stopped from outside: one that runs long may ask here, and give up."""
-        return self.lease.lost
+        return self._lease.lost
 
     def __repr__(self) -> str:
         """Its place, not its value, which may be large and may be secret."""
@@ -141,7 +141,7 @@ class SyncMessage(Message):
     __slots__ = ("_message", "_portal")
 
     def __init__(self, portal: Portal, message: AsyncMessage) -> None:
-        super().__init__(message.topic, message.group, message.owner, message._fetched, message.lease)
+        super().__init__(message.topic, message.group, message.owner, message._fetched, message._lease)
         self._message = message
         self._portal = portal
 

@@ -5,14 +5,21 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
+import weakref
 from collections.abc import AsyncGenerator, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from slipstream.client.errors import SlipstreamError
 
 T = TypeVar("T")
+
+
+class HandsOver(Protocol):
+    """Holds something on this side of the loop."""
+
+    def hand_over(self) -> None: ...
 
 
 class Portal:
@@ -20,6 +27,7 @@ class Portal:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
+        self.producers: weakref.WeakSet[HandsOver] = weakref.WeakSet()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         try:

@@ -145,7 +145,7 @@ class Subscription:
     def _begin(self, message: AsyncMessage) -> None:
         run = Run(message)
         before = self._held.get(run.place)
-        if before is not None and not before.has_failed and not before.message.lease.lost:
+        if before is not None and not before.has_failed and not before.message._lease.lost:
             # Its lease ran out while the server could not be reached, and it was handed out again: to us. The handler
             # is still at it, or the ack is on its way and will count: the lease is ours once more.
             log.info("%r came again while its handler is at it", message)
@@ -161,7 +161,7 @@ class Subscription:
             if before is not None and before.task is not None:
                 await asyncio.wait({before.task})  # never two at the same message
             nack = await run.handle(self._call(run.message))
-            if run.message.lease.lost:
+            if run.message._lease.lost:
                 return
             if nack is None:
                 await self._settlements.ack(run.place)
@@ -190,7 +190,7 @@ class Subscription:
         retries = Retries(for_ms=third_ms, backoff_ms=min(50, third_ms), backoff_ms_max=third_ms)
         while True:
             await asyncio.sleep(third_ms / 1000)
-            runs = {run.place: run for run in self._held.values() if not run.message.lease.lost}
+            runs = {run.place: run for run in self._held.values() if not run.message._lease.lost}
             if runs:
                 await self._extend(runs, retries)
 
@@ -219,6 +219,6 @@ class Subscription:
         """Another worker has the message, so whatever this handler still does is done twice. One that awaits is
         cancelled; a function in a thread cannot be, and may ask `message.lease_lost`. Either way it is not acked."""
         log.warning("%r is no longer ours: %s", run.message, reason)
-        run.message.lease.lost = True
+        run.message._lease.lost = True
         if self._is_async:
             run.give_up("the lease was lost")

@@ -40,6 +40,7 @@ class SyncProducer:
         self._handover: asyncio.Task[None] | None = None
         self._is_handing_over = False
         self._changed = threading.Condition()
+        portal.producers.add(self)
 
     @property
     def topic(self) -> str:
@@ -74,7 +75,7 @@ class SyncProducer:
             self._handed.append(handed)
             self._handed_bytes += handed.size
             if not self._is_handing_over:
-                self._portal.loop.call_soon_threadsafe(self._hand_over)
+                self._portal.loop.call_soon_threadsafe(self._begin_handing_over)
                 self._is_handing_over = True
         return handed.stored
 
@@ -97,6 +98,10 @@ class SyncProducer:
 
         self._portal.run(close())
 
+    def hand_over(self) -> None:
+        """Returns when the producer in the loop has everything."""
+        self._portal.run(self._all_handed_over())
+
     def __enter__(self) -> Self:
         return self
 
@@ -114,7 +119,7 @@ class SyncProducer:
 
     # In the loop
 
-    def _hand_over(self) -> None:
+    def _begin_handing_over(self) -> None:
         self._handover = asyncio.create_task(self._hand_over_all())
 
     async def _hand_over_all(self) -> None:

@@ -49,6 +49,7 @@ class Transport:
         self.retries = retries
         self.connections = connections
         self.closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._session: aiohttp.ClientSession | None = None
         self._patient: aiohttp.ClientSession | None = None
 
@@ -138,6 +139,10 @@ class Transport:
         must not keep those that finish them from being sent."""
         if self.closed:
             raise SlipstreamError("this client is closed: make a new one")
+        loop = asyncio.get_running_loop()
+        self._loop = self._loop or loop
+        if self._loop is not loop:
+            raise SlipstreamError("this client belongs to another event loop: make one for each")
         if patient:
             self._patient = self._patient or _session(0)
             return self._patient

@@ -248,6 +248,8 @@ class Engine:
         answer = Answer()
         topic = self.run(answer, lambda broker, _: broker.delete_topic(name))
         self._after.append(lambda: self.store.delete_topic(topic.id))
+        for partition in topic.partitions:
+            self._tell_watchers(partition)  # nothing will come
         await answer
 
     def create_topic(
@@ -412,15 +414,15 @@ class Engine:
         if batch.publications:
             self.broker.committed(batch.publications, self.now_ms())
             if self._watchers:
-                self._tell_watchers(batch.publications)
+                for partition in batch.publications.ends:
+                    self._tell_watchers(partition)
         self._answer(batch.waiters, None)
         for action in batch.after:
             action()
 
-    def _tell_watchers(self, publications: Publications) -> None:
-        for partition in publications.ends:
-            for callback in self._watchers.pop(partition, ()):
-                callback()
+    def _tell_watchers(self, partition: Partition) -> None:
+        for callback in self._watchers.pop(partition, ()):
+            callback()
 
     def _refuse(self, batch: _Batch, failure: Unavailable) -> None:
         self._answer(batch.waiters, failure)

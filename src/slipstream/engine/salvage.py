@@ -7,6 +7,7 @@ that was lost is moved to where it belongs now, or left out and counted.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from heapq import heapify
 
 import msgspec
@@ -37,7 +38,7 @@ from slipstream.broker.group import Group, Progress
 from slipstream.broker.snapshot import restore_snapshot, take_snapshot
 from slipstream.broker.state import LogFactory, State
 from slipstream.broker.topic import Partition, Topic
-from slipstream.record import LogUnreadable, Published
+from slipstream.record import LogUnreadable, Published, PublishedBatch
 from slipstream.store.checkpoint import SegmentInfo
 from slipstream.store.doctor import Contents, Loss
 from slipstream.store.frame import FRAME_HEADER_SIZE
@@ -66,7 +67,7 @@ class SalvagedState:
             changes = decode_changes(frame)
         except msgspec.DecodeError as error:
             raise ValueError(f"the commit cannot be decoded: {error}") from error
-        return sum(not self._apply(change) for change in changes)
+        return sum(not self._apply(change) for change in _one_by_one(changes))
 
     def lose(self, damaged: bytes) -> None:
         """Commits are missing here; `damaged` is what stands in their place."""
@@ -78,7 +79,7 @@ class SalvagedState:
         except msgspec.DecodeError:
             return
         # Readable all the same, though not to be believed: good enough to say which messages these were.
-        for change in changes:
+        for change in _one_by_one(changes):
             topic = self.state.topics_by_id.get(change.topic_id) if isinstance(change, Published) else None
             if topic is not None and isinstance(change, Published) and change.record.offset == topic.next_offset:
                 self._lost_offsets.setdefault(topic.id, set()).add(topic.next_offset)
@@ -365,6 +366,15 @@ def _cut_progress(progress: Progress, segment: SegmentInfo) -> int:
     else:
         progress.done_bytes -= sum(ahead.values())
     return len(leased) + unread - len(ahead)
+
+
+def _one_by_one(changes: list[Change]) -> Iterator[Change]:
+    """Each message of a batch on its own: some may be usable where others are not."""
+    for change in changes:
+        if isinstance(change, PublishedBatch):
+            yield from change.published()
+        else:
+            yield change
 
 
 def _ranges(offsets: set[int]) -> list[tuple[int, int]]:

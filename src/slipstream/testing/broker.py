@@ -68,7 +68,7 @@ class MemoryBroker:
         return dt.datetime.fromtimestamp(self._clock.now_ms() / 1000, dt.UTC)
 
     def advance(
-        self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0, ms: int = 0
+        self, ms: int = 0, *, seconds: float = 0, minutes: float = 0, hours: float = 0, days: float = 0
     ) -> None:
         """Moves the clock. Everything due meanwhile happens, each at its time, before this returns."""
         step = dt.timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds, milliseconds=ms)

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 class Fetch:
     """The sink of a consumer that takes so many messages and then goes."""
 
-    __slots__ = ("_consumer", "_engine", "_reply", "_timer", "_topic")
+    __slots__ = ("_consumer", "_engine", "_reply", "_timer", "_topic", "_wanted")
 
     def __init__(self, engine: Engine, reply: Reply, request: FetchRequest) -> None:
         self._engine = engine
-        self._reply = reply
+        self._reply: Reply | None = reply
+        """None once it is answered, or nobody waits for the answer."""
         self._topic = request.topic
+        self._wanted = request.max_messages
         self._timer: asyncio.TimerHandle | None = None
         self._consumer: Consumer | None = engine.attach(
             request.topic,
@@ -37,26 +39,33 @@ class Fetch:
         self._timer = asyncio.get_running_loop().call_later(request.wait_ms / 1000, self.answer_now)
 
     def deliver(self, deliveries: list[Delivery]) -> None:
-        self._leave()
-        codec = self._reply.codec
-        self._reply.send(FetchResponse([fetched_message(delivery, codec) for delivery in deliveries]))
+        reply = self._leave()
+        if reply is not None:
+            reply.send(FetchResponse([fetched_message(delivery, reply.codec) for delivery in deliveries]))
 
     def ended(self) -> None:
         self._consumer = None
-        self._leave()
-        self._reply.fail(NotFound(f"the group or topic was deleted meanwhile: {self._topic}"))
+        reply = self._leave()
+        if reply is not None:
+            reply.fail(NotFound(f"the group or topic was deleted meanwhile: {self._topic}"))
 
     def answer_now(self) -> None:
-        self._leave()
-        self._reply.send(FetchResponse([]))
+        if self._consumer is not None and self._consumer.credit != self._wanted:
+            return  # messages are on their way: they arrive at the end of this turn of the loop
+        reply = self._leave()
+        if reply is not None:
+            reply.send(FetchResponse([]))
 
     def abandon(self) -> None:
         self._leave()
 
-    def _leave(self) -> None:
+    def _leave(self) -> Reply | None:
+        """Takes no more; returns who is to be answered, once."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._consumer is not None:
             consumer, self._consumer = self._consumer, None
             self._engine.detach(consumer)
+        reply, self._reply = self._reply, None
+        return reply

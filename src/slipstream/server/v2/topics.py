@@ -47,7 +47,9 @@ async def change_topic(call: Call) -> TopicInfo:
     request: TopicChange = call.body
     name = call.path("topic")
     overrides = _changed(call.engine.broker.topic(name).overrides, request)
-    topic = await call.engine.perform(lambda broker, _: broker.change_topic(name, overrides, request.partitions))
+    topic = await call.engine.perform(
+        lambda broker, now_ms: broker.change_topic(now_ms, name, overrides, request.partitions)
+    )
     return describe_topic(topic, call.engine.now_ms())
 
 

@@ -1,0 +1,46 @@
+"""Completion in the shell: commands by themselves, names from the server."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from slipstream.cli import main
+from tests.cli.commands import Commands
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_for_a_shell_is_printed(cli: Commands, shell: str) -> None:
+    assert "_SLIPSTREAM_COMPLETE" in cli.said("completion", shell)
+
+
+def complete(url: str, line: str) -> list[str]:
+    words = line.split(" ")
+    environment = os.environ | {
+        "SLIPSTREAM_URL": url,
+        "_SLIPSTREAM_COMPLETE": "bash_complete",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    code = "from slipstream.cli import main; main(prog_name='slipstream')"
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    return [line.partition(",")[2] for line in result.stdout.splitlines() if line]
+
+
+def test_commands_topics_and_groups_are_completed(cli: Commands) -> None:
+    cli.run("group", "seek", cli.topic, "enrichers", "--latest")
+    assert "topic" in complete(cli.server.base, "slipstream to")
+    assert cli.topic in complete(cli.server.base, f"slipstream topic show {cli.topic[:-1]}")
+    assert complete(cli.server.base, f"slipstream group show {cli.topic} enr") == ["enrichers"]
+
+
+def test_without_a_server_there_is_nothing_to_offer() -> None:
+    assert complete("http://127.0.0.1:1", "slipstream topic show o") == []
+
+
+def test_every_command_has_words_of_help() -> None:
+    for command in main.commands.values():
+        assert command.help

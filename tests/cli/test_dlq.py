@@ -1,0 +1,73 @@
+"""`slipstream dlq`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.commands import Commands
+from tests.server.v2.wire import V2
+
+
+@pytest.fixture
+def dead(cli: Commands) -> Commands:
+    """Three dead letters: two time-outs, and one that was wrong."""
+    v2 = V2(cli.server, cli.topic)
+    v2.produce({"value": "a", "key": "k", "attributes": {"n": "1"}, "envelope": {"run_id": "r"}}, "b", "c")
+    reasons = ["connection timeout", "timeout again", "no such user"]
+    fetched = v2.fetch()
+    v2.nack(*(m | {"retryable": False, "reason": why} for m, why in zip(fetched, reasons, strict=True)))
+    return cli
+
+
+def test_a_topic_without_dead_letters_says_so(cli: Commands) -> None:
+    assert "no dead letters" in cli.said("dlq", "list", cli.topic)
+    assert "0 dead letters" in cli.said("dlq", "redrive", cli.topic)
+    cli.run("dlq", "list", "nowhere", expect=3)
+
+
+def test_they_are_listed_with_filters(dead: Commands) -> None:
+    table = dead.said("dlq", "list", dead.topic)
+    assert "connection timeout" in table
+    assert f"dlq.{dead.topic}/0/2" in table
+    found = dead.lines("dlq", "list", dead.topic, "--error", "TIMEOUT", "--group", "g", "--since", "1h")
+    assert [letter["value"] for letter in found] == ["a", "b"]
+    assert len(dead.lines("dlq", "list", "--max", "1")) == 1
+    assert "more than 1" in dead.run("dlq", "list", dead.topic, "--max", "1").stderr
+
+
+def test_one_is_shown_whole(dead: Commands) -> None:
+    shown = dead.said("dlq", "show", f"dlq.{dead.topic}/0/0")
+    for words in ("connection timeout", "rejected", "attribute n", "run_id", f"{dead.topic}/0/0"):
+        assert words in shown
+    assert dead.json("dlq", "show", f"{dead.topic}/0/1")["value"] == "b"
+    dead.run("dlq", "show", f"{dead.topic}/0/99", expect=3)
+    assert "topic/partition/offset" in dead.run("dlq", "show", "17", expect=2).stderr
+
+
+def test_a_selection_is_counted_asked_about_and_sent_back_once(dead: Commands) -> None:
+    redrive = ["dlq", "redrive", dead.topic, "--error", "timeout"]
+    assert "2 dead letters would be sent back" in dead.said(*redrive, "--dry-run")
+    assert "Send 2 dead letters" in dead.run(*redrive, stdin="n\n", expect=1).stderr
+    assert "2 dead letters sent back" in dead.said(*redrive, stdin="y\n")
+    assert "0 dead letters" in dead.said(*redrive, "--yes"), "what was sent back is not sent twice"
+    assert len(dead.lines("dlq", "list", dead.topic, "--not-redriven")) == 1
+    assert len(dead.lines("dlq", "list", dead.topic, "--redriven")) == 2
+    back = dead.lines("consume", dead.topic, "--group", "g", "--wait", "1ms")
+    assert [message["value"] for message in back] == ["a", "b"]
+
+
+def test_single_ones_go_elsewhere(dead: Commands) -> None:
+    dead.run("topic", "create", dead.topic + ".retry")
+    place = f"dlq.{dead.topic}/0/1"
+    redrive = ["dlq", "redrive", dead.topic, "-m", place, "--to", dead.topic + ".retry", "--yes"]
+    assert dead.json(*redrive)["redriven"] == 1
+    assert [message["value"] for message in dead.lines("read", dead.topic + ".retry")] == ["b"]
+
+
+def test_one_that_is_not_waited_for_is_listed_and_cancelled(dead: Commands) -> None:
+    status = dead.json("dlq", "redrive", dead.topic, "--rate", "0.1", "--yes", "--no-wait")
+    assert status["state"] == "running"
+    assert status["id"] in dead.said("dlq", "redrives")
+    assert dead.json("dlq", "cancel", status["id"])["state"] == "cancelled"
+    assert "cancelled" in dead.said("dlq", "cancel", status["id"])
+    dead.run("dlq", "cancel", "nothing", expect=3)

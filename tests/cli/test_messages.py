@@ -1,0 +1,121 @@
+"""`slipstream produce`, `consume` and `read`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.cli.commands import Commands
+
+
+def test_one_message_is_stored_and_its_place_said(cli: Commands) -> None:
+    assert cli.said("produce", cli.topic, "hello").strip() == f"stored at {cli.topic}/0/0"
+    assert cli.json("produce", cli.topic, "again", "--key", "k") == {"partition": 0, "offset": 1}
+
+
+def test_a_message_takes_everything_that_travels_with_it(cli: Commands) -> None:
+    options = ["-a", "source=web", "-l", "colour=red", "--tenant", "t", "--idempotency-key", "once", "--key", "k"]
+    cli.run("produce", cli.topic, "v", *options)
+    assert "there before" in cli.said("produce", cli.topic, "v", *options)
+    (message,) = cli.lines("read", cli.topic)
+    assert (message["key"], message["attributes"]) == ("k", {"source": "web"})
+    assert message["envelope"] == {"tenant_id": "t", "idempotency_key": "once", "labels": {"colour": "red"}}
+
+
+def test_a_delay_is_typed_as_people_say_it(cli: Commands) -> None:
+    cli.run("produce", cli.topic, "later", "--delay", "1h")
+    cli.run("produce", cli.topic, "at", "--deliver-at", "2100-01-01T00:00:00Z", expect=1)  # longer than it is kept
+    (message,) = cli.lines("read", cli.topic)
+    assert 3_599_000 <= message["deliver_at_ms"] - message["timestamp_ms"] <= 3_601_000
+
+
+def test_lines_of_stdin_and_of_a_file_are_messages(cli: Commands, tmp_path: Path) -> None:
+    cli.run("produce", cli.topic, stdin=b"one\ntwo\r\n\nthree")
+    path = tmp_path / "lines"
+    path.write_bytes(b"four\n\xff\xfe\n")
+    assert cli.json("produce", cli.topic, "--file", str(path)) == {"topic": cli.topic, "stored": 2}
+    stored = cli.lines("read", cli.topic)
+    assert [message["value"] for message in stored] == ["one", "two", "three", "four", "//4="]
+    assert stored[-1]["encoding"] == "base64"
+
+
+def test_several_values_are_several_messages(cli: Commands) -> None:
+    assert "stored 3 messages" in cli.said("produce", cli.topic, "a", "b", "c")
+
+
+def test_a_producer_whose_messages_are_refused_does_not_say_they_are_stored(cli: Commands) -> None:
+    result = cli.run("produce", "nowhere", stdin=b"a\nb\n", expect=1)
+    assert "nowhere" in result.stderr
+    assert "stored" not in result.stdout
+
+
+def test_what_makes_no_sense_is_said(cli: Commands, tmp_path: Path) -> None:
+    assert "not both" in cli.run("produce", cli.topic, "v", "--file", "-", expect=2).stderr
+    assert "one message" in cli.run("produce", cli.topic, "a", "b", "--idempotency-key", "k", expect=2).stderr
+    assert "name=value" in cli.run("produce", cli.topic, "v", "-a", "x", expect=2).stderr
+    assert "--group" in cli.run("consume", cli.topic, "--ack", expect=2).stderr
+
+
+def test_consume_takes_the_messages_of_a_group_and_acks_them(cli: Commands) -> None:
+    cli.run("produce", cli.topic, "a", "b", "c")
+    shown = cli.said("consume", cli.topic, "--group", "g", "--ack", "--max", "2")
+    assert [line.split()[-1] for line in shown.splitlines()] == ["a", "b"]
+    assert cli.json("group", "show", cli.topic, "g")["lag"] == 1
+    (message,) = cli.lines("consume", cli.topic, "--group", "g", "--max", "1")
+    assert (message["value"], message["attempts"]) == ("c", 1)
+    assert cli.json("group", "show", cli.topic, "g")["in_flight"] == 1, "not acked: it comes again"
+
+
+def test_consume_stops_when_nothing_came_for_so_long(cli: Commands) -> None:
+    assert cli.said("consume", cli.topic, "--group", "g", "--wait", "50ms") == ""
+    assert cli.said("consume", cli.topic, "--wait", "50ms") == ""
+
+
+def test_consume_without_a_group_shows_what_comes_and_takes_nothing(cli: Commands) -> None:
+    cli.run("topic", "change", cli.topic, "-p", "2")
+    cli.run("produce", cli.topic, "before")
+    command = [sys.executable, "-m", "slipstream", "consume", cli.topic, "--max", "3", "--json"]
+    environment = os.environ | {"SLIPSTREAM_URL": cli.server.base}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:
+        assert process.stdout is not None
+        sent = 0
+        while process.poll() is None and sent < 2_000:  # it begins at the end, whenever it has started
+            cli.server.produce(cli.topic, f"n{sent}", f"k{sent}")
+            sent += 1
+        lines = process.stdout.read().splitlines()
+    assert len(lines) == 3
+    assert not any("before" in line for line in lines)
+    assert cli.json("topic", "show", cli.topic)["groups"] == []
+
+
+def test_read_selects_by_offset_partition_and_number(cli: Commands) -> None:
+    cli.run("produce", cli.topic, *map(str, range(6)))
+    read = ["read", cli.topic]
+
+    def values(*options: str) -> list[str]:
+        return [message["value"] for message in cli.lines(*read, *options)]
+
+    assert values("--from", "2", "--to", "4") == ["2", "3"]
+    assert values("--last", "2") == ["4", "5"]
+    assert values("--max", "3") == ["0", "1", "2"]
+    assert values("--since", "10m") == [str(n) for n in range(6)]
+    assert values("--until", "2001-01-01") == []
+    assert values("--partition", "0", "--last", "1") == ["5"]
+    assert cli.said(*read, "--last", "1").split()[-1] == "5"
+
+
+def test_what_is_no_text_is_shown_on_one_line(cli: Commands) -> None:
+    cli.run("produce", cli.topic, "two\nlines\x1b[31m [red]")
+    (line,) = cli.said("read", cli.topic).splitlines()
+    assert line.endswith(r"two\nlines\x1b[31m [red]")
+
+
+def test_a_reader_that_closes_the_pipe_ends_it_quietly(cli: Commands) -> None:
+    cli.run("produce", cli.topic, stdin="x\n" * 5_000)
+    command = f"{sys.executable} -m slipstream read {cli.topic} --json | head -1; echo ${{PIPESTATUS[0]}}"
+    environment = os.environ | {"SLIPSTREAM_URL": cli.server.base}
+    result = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, check=False)
+    assert result.stderr == ""
+    assert result.stdout.splitlines()[-1] == "0"

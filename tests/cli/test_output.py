@@ -1,0 +1,57 @@
+"""Exit codes and words when something is not well."""
+
+from __future__ import annotations
+
+import socket
+
+from slipstream.cli.output import payload_text
+from tests.cli.commands import Commands
+from tests.conftest import StartServer
+
+
+def test_no_server_is_5_and_says_what_to_do(cli: Commands) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        result = cli.run("topic", "list", "--server", address, expect=5)
+    assert "slipstream serve" in result.stderr
+    assert result.stdout == ""
+
+
+def test_an_address_that_is_none_is_said(cli: Commands) -> None:
+    assert "Error" in cli.run("topic", "list", "--server", "ftp://nowhere", expect=1).stderr
+
+
+def test_a_conflict_is_4(cli: Commands) -> None:
+    cli.run("produce", cli.topic, "a")
+    cli.run("consume", cli.topic, "--group", "g", "--max", "1", "--lease", "1h")
+    place = {"topic": cli.topic, "group": "g", "key": "k", "owner": "somebody"}
+    cli.server.post("/v2/once/begin", place)
+    assert cli.server.post("/v2/once/begin", place | {"owner": "else"}).status_code == 409
+
+
+def test_what_asks_to_wait_is_6(start_server: StartServer) -> None:
+    server = start_server("--max-waiting-messages", "1")
+    cli = Commands(server, "t")
+    cli.run("topic", "create", "t")
+    cli.run("group", "seek", "t", "g", "--earliest")
+    cli.run("produce", "t", "a")
+    assert "is full" in cli.run("produce", "t", "b", expect=6).stderr
+
+
+def test_errors_go_to_stderr_and_json_stays_clean(cli: Commands) -> None:
+    result = cli.run("topic", "show", "nowhere", "--json", expect=3)
+    assert (result.stdout, "nowhere" in result.stderr) == ("", True)
+
+
+def test_retention_that_removed_it_names_where_to_go_on() -> None:
+    from slipstream.cli.output import _advice
+    from slipstream.client import OffsetOutOfRange
+
+    assert "--from 7" in _advice(OffsetOutOfRange("gone", earliest_offset=7))
+
+
+def test_payloads_are_one_line_whatever_is_in_them() -> None:
+    assert payload_text(b"a\tb\x00") == r"a\tb\x00"
+    assert payload_text(b"\xff") == "base64:/w=="
+    assert payload_text("grün 🙂".encode()) == "grün 🙂"
