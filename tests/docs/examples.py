@@ -42,7 +42,7 @@ class Example(NamedTuple):
 
 def examples(page: Path) -> list[Example]:
     """What is to be run, without the programs, which are files of their own."""
-    found = fences(page)
+    found = fences(page.read_text())
     following = [*found[1:], ("", "")]
     return [
         Example(language, text, after if kind == "text" else "")
@@ -123,6 +123,7 @@ def run_line(line: str, server: ServerProcess | None = None, directory: Path | N
 
 
 _DIFFERENT_EACH_TIME = [
+    (r"[ \t]+\n", "\n"),
     (r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)", "TIME"),
     (r"\b\d{13}\b", "TIME"),
     (r"\b\d+-[0-9a-f]{11}\b", "TOPIC-ID"),
@@ -131,7 +132,6 @@ _DIFFERENT_EACH_TIME = [
     (r"(\"\w*(?:_age_ms|_per_s|interval_ms)\"): ?[\d.]+", r"\1:N"),
     (r"\b[\d.]+ (?:ms|s|min)(?=  )", "DURATION"),  # the table of a command; its columns follow
     (r"[ \t]+", " "),
-    (r" ?\n", "\n"),
 ]
 
 

@@ -30,12 +30,12 @@ class Command(NamedTuple):
 
 def blocks(page: Path, language: str) -> list[str]:
     """The fenced blocks in one language."""
-    return [found[2] for found in _FENCE.finditer(page.read_text()) if found[1] == language]
+    return [text for found, text in fences(page.read_text()) if found == language]
 
 
-def fences(page: Path) -> list[tuple[str, str]]:
+def fences(text: str) -> list[tuple[str, str]]:
     """All fenced blocks, in order: (language, text)."""
-    return [(found[1], found[2]) for found in _FENCE.finditer(page.read_text())]
+    return [(found[1], found[2]) for found in _FENCE.finditer(text)]
 
 
 def commands(block: str) -> list[Command]:

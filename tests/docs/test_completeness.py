@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from scripts.generate_docs import DOCS
 from scripts.generate_docs import PAGES as GENERATED
+from slipstream import api
 from slipstream.broker import DeadLetter, Envelope, RetryPolicy, RoutingDecision
 from slipstream.broker.changes import Change
 from slipstream.cli import main
@@ -25,6 +26,7 @@ from slipstream.server import wire
 from slipstream.server.app import create_app
 from slipstream.server.response import _STATUS_OF_CODE
 from slipstream.server.v1 import V1
+from slipstream.server.v2.codec import STATUS_OF_CODE
 from slipstream.settings import Settings, describe_settings
 from tests.docs.pages import CLIENT, CONFIGURATION, OPERATIONS, PAGES, PROTOCOL, ROOT, quoted, rows, section
 from tests.server_process import ServerProcess
@@ -95,6 +97,12 @@ def words(text: str) -> set[str]:
     return set(re.findall(r"\w+", text))
 
 
+def test_what_v2_answers_besides_is_told() -> None:
+    """What `/v1` answers too is in its table."""
+    text = quoted(section(PROTOCOL, "`/v2`"))
+    assert set(STATUS_OF_CODE) - set(_STATUS_OF_CODE) <= text
+
+
 # Errors
 
 
@@ -162,7 +170,8 @@ def test_every_setting_is_on_its_page() -> None:
 def test_no_page_speaks_of_an_option_that_is_not_there() -> None:
     options = [option for command in every_command(main) for option in command.params]
     there = {name for option in options for name in (*option.opts, *option.secondary_opts)}
-    there |= {"--check", "--name", "--no-name"}  # of scripts/generate_docs.py; and any switch, on the page of settings
+    there |= {"--help", "--name", "--no-name"}  # of every command; and any switch, on the page of settings
+    there |= {"--data-binary"}  # of curl
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", ALL_TEXT)) <= there
 
 
@@ -177,7 +186,7 @@ SETTING_LIKE = re.compile(r"(?:max|retention|retry|journal|idempotency|group|com
 def test_no_page_speaks_of_a_setting_that_is_not_there() -> None:
     structs = (wire.WireEnvelope, wire.WireRetryPolicy, wire.ConsumeRequest, Envelope, DeadLetter, RoutingDecision)
     there = {*Settings.__struct_fields__, "retry_after_ms", "max_attempts"}
-    for struct in structs:
+    for struct in (*structs, *(kind for kind in vars(api).values() if hasattr(kind, "__struct_fields__"))):
         there |= set(struct.__struct_fields__)
     for method in (AsyncClient, AsyncClient.producer, Worker, Worker.handler):
         there |= set(inspect.signature(method).parameters)
@@ -234,7 +243,7 @@ def test_every_metric_is_in_the_table_and_no_other(shared: ServerProcess) -> Non
 def test_no_page_speaks_of_a_metric_that_is_not_there() -> None:
     table = {row[0].strip("`") for row in rows(section(OPERATIONS, "Metrics"))}
     spoken = {name for name in quoted(ALL_TEXT) if re.fullmatch(r"slipstream_[a-z_]+|[a-z_]+_total", name)}
-    assert spoken <= table
+    assert spoken - {"slipstream_broker"} <= table  # which is a fixture
 
 
 def log_lines() -> Iterator[tuple[Path, str, str]]:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from slipstream.api import TopicConfigFields
 from slipstream.client import Client, compose
 from tests.conftest import StartServer
-from tests.docs.examples import program, run_line, run_page
-from tests.docs.pages import OPERATIONS, README, blocks, commands
+from tests.docs.examples import plain, program, run_command, run_line, run_page
+from tests.docs.pages import OPERATIONS, README, Command, blocks, commands, fences, section
 from tests.server_process import ServerProcess
 from tests.store.node import cut, flip
 
@@ -30,6 +31,26 @@ def test_the_worker_of_the_readme_bills(server: ServerProcess, tmp_path: Path) -
             while not any(topic.name == "dlq.orders" for topic in client.topics()):
                 pass
     assert printed == ["billed two books"]
+
+
+def session(title: str) -> list[Command]:
+    """The commands in a section of operations."""
+    found = fences(section(OPERATIONS, title))
+    return [command for language, block in found if language == "console" for command in commands(block)]
+
+
+def test_stuck_messages_are_found_and_freed_as_the_page_says(server: ServerProcess) -> None:
+    with Client(server.base) as client:
+        client.create_topic("orders", config=TopicConfigFields(max_in_flight=2))
+        client.produce_batch("orders", ["nobody's", "two books", "one lamp", "a chair"])
+        (dead,) = client.fetch("orders", "billing", max_messages=1)
+        dead.nack("no such customer", retryable=False)
+        failing, _ = client.fetch("orders", "billing", owner="w1", lease_ms=60_000)
+        failing.nack("the bank is closed", delay_ms=600_000)
+    found = session("Messages are stuck")
+    assert len(found) > 8
+    for command in found:
+        assert plain(run_command(command.line, server)) == plain(command.output), command.line
 
 
 @pytest.fixture
@@ -66,7 +87,7 @@ def damage(directory: Path) -> None:
 def test_the_doctor_says_what_the_page_shows(directory: Path, number: int, prepare: object) -> None:
     assert callable(prepare)
     prepare(directory)
-    samples = [command for block in blocks(OPERATIONS, "console") for command in commands(block)]
+    samples = session("Doctor")
     assert len(samples) == 4
     output = run_line(samples[number].line, directory=directory)
     assert without_places(output) == without_places(samples[number].output)
