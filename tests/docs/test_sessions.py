@@ -2,49 +2,34 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from slipstream.client import Client, compose
 from tests.conftest import StartServer
+from tests.docs.examples import program, run_line, run_page
 from tests.docs.pages import OPERATIONS, README, blocks, commands
 from tests.server_process import ServerProcess
 from tests.store.node import cut, flip
 
-BIN = Path(sys.executable).parent
-
-
-def run(line: str, directory: Path | None = None) -> str:
-    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
-    result = subprocess.run(
-        ["bash", "-c", line],
-        cwd=directory,
-        env=os.environ | {"PATH": path},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    return result.stdout
-
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the README speaks curl")
-def test_the_first_minute_of_the_readme_goes_as_it_says(server: ServerProcess) -> None:
-    session = [command for block in blocks(README, "console") for command in commands(block)]
-    assert len(session) > 8
-    for command in session:
-        assert "http://127.0.0.1:8080/" in command.line
-        output = run(command.line.replace("http://127.0.0.1:8080", server.base))
-        assert without_times(output) == without_times(command.output), command.line
+def test_the_readme_goes_as_it_says(server: ServerProcess) -> None:
+    assert len([command for block in blocks(README, "console") for command in commands(block)]) > 8
+    run_page(README, server)
 
 
-def without_times(output: str) -> str:
-    return re.sub(r'("routed_at_ms":) \d+', r"\1 0", output).rstrip("\n")
+def test_the_worker_of_the_readme_bills(server: ServerProcess, tmp_path: Path) -> None:
+    with Client(server.base) as client:
+        client.create_topic("orders")
+        client.produce_batch("orders", [compose("two books", key="user:1"), "nobody's"])
+        with program(README, "billing.py", server, tmp_path) as printed:
+            while not any(topic.name == "dlq.orders" for topic in client.topics()):
+                pass
+    assert printed == ["billed two books"]
 
 
 @pytest.fixture
@@ -83,7 +68,7 @@ def test_the_doctor_says_what_the_page_shows(directory: Path, number: int, prepa
     prepare(directory)
     samples = [command for block in blocks(OPERATIONS, "console") for command in commands(block)]
     assert len(samples) == 4
-    output = run(samples[number].line, directory)
+    output = run_line(samples[number].line, directory=directory)
     assert without_places(output) == without_places(samples[number].output)
 
 
