@@ -60,10 +60,13 @@ class StoredLog:
         tail = self.tail
         if index >= tail.first_index:
             return tail.records[index - tail.first_index]
+        last = self.cache.last
+        if last.log is self and last.first_index <= index < last.end_index:
+            return last.records[index - last.first_index]  # who reads one record mostly wants the next
         for chunk in self.sealed:
             if chunk.first_index <= index < chunk.end_index:
                 return chunk.records[index - chunk.first_index]
-        return self.cache.read(self._segment_of(index), index)
+        return self.cache.read(self, self._segment_of(index), index)
 
     def index_of(self, offset: int) -> int | None:
         for chunk in (*self.sealed, self.tail):
