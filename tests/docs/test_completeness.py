@@ -27,6 +27,7 @@ from slipstream.server.app import create_app
 from slipstream.server.response import _STATUS_OF_CODE
 from slipstream.server.v1 import V1
 from slipstream.server.v2.codec import STATUS_OF_CODE
+from slipstream.server.v2.openapi import openapi
 from slipstream.settings import Settings, describe_settings
 from tests.docs.pages import CLIENT, CONFIGURATION, OPERATIONS, PAGES, PROTOCOL, ROOT, quoted, rows, section
 from tests.server_process import ServerProcess
@@ -71,6 +72,12 @@ def test_every_endpoint_has_its_section() -> None:
 def test_no_page_speaks_of_a_path_that_is_not_there() -> None:
     there = {path for _, path in routes()}
     assert set(re.findall(r"/v1/[a-z]+", ALL_TEXT)) <= there
+
+
+def test_no_page_speaks_of_a_path_of_v2_that_is_not_there() -> None:
+    there = {path.split("/")[2] for path in openapi()["paths"]} | {"openapi"}
+    spoken = set(re.findall(r"(?<![a-z])/v2/([a-z-]+)", ALL_TEXT))
+    assert spoken == there
 
 
 def test_every_parameter_of_a_request_is_on_the_page() -> None:
