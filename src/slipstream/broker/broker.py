@@ -348,7 +348,7 @@ class Broker:
     def _move(self, partition: Partition, index: int) -> GroupMoved:
         index = max(partition.first_index, min(index, partition.committed))
         log = partition.log
-        cursor = log.read(index - 1).offset if index > partition.first_index else partition.first_offset - 1
+        cursor = log.offset_before(index) if index > partition.first_index else partition.first_offset - 1
         return GroupMoved(0, partition.number, index, cursor, log.bytes_before(index))
 
     def pause(self, now_ms: int, name: str, group_name: str, *, paused: bool) -> Group:

@@ -75,6 +75,10 @@ class PartitionLog(Protocol):
         """The index of the record with this offset, or None where no record has it (any more)."""
         ...
 
+    def offset_before(self, index: int) -> int:
+        """The offset of the record before `index`, which is still there; at the end of the log it costs no reading."""
+        ...
+
     def index_from(self, offset: int) -> int:
         """The index of the first record still there that has this offset or a later one; the end if none has.
 

@@ -77,6 +77,14 @@ class StoredLog:
                 return self._index_in_segment(segment, offset)
         return None
 
+    def offset_before(self, index: int) -> int:
+        for segment in reversed(self.segments):
+            if segment.end_index == index:
+                return segment.last_offset
+            if segment.end_index < index:
+                break
+        return self.read(index - 1).offset
+
     def index_from(self, offset: int) -> int:
         for segment in self.segments:
             if segment.last_offset >= offset:
