@@ -488,3 +488,17 @@ def test_what_a_paused_group_holds_can_be_finished() -> None:
     sim.broker.pause(sim.now_ms, "t", "g", paused=True)
     sim.ack(0)
     assert sim.broker.topic("t").groups["g"].progress[0].lag == 0
+
+
+def test_a_pause_that_doubles_without_end_ends_with_the_year_9999() -> None:
+    """Past 64 bits it could not be journalled, and the clock that found so would have stopped for everybody."""
+    sim = Simulator(BrokerConfig(topic=TopicConfig(retry=RetryPolicy(backoff_ms=2**53))))
+    sim.create()
+    sim.produce()
+    sim.attach()
+    for _ in range(60):
+        sim.nack(0, delay_ms=0)
+    sim.advance(10_000)  # the lease runs out
+    lease = sim.broker.topic("t").groups["g"].progress[0].leases[0]
+    assert dt.datetime.fromtimestamp(lease.until_ms / 1000, dt.UTC).year == 9999
+    sim.broker.snapshot()

@@ -7,6 +7,7 @@ import datetime as dt
 from collections.abc import Awaitable
 from typing import cast
 
+import msgspec
 import pytest
 
 from slipstream.api import Placed
@@ -19,7 +20,7 @@ from slipstream.client import (
     ProduceFailed,
     SlipstreamError,
 )
-from tests.client.between import Act, Between, between, cut, cut_after, hold, overloaded, passing, unavailable
+from tests.client.between import Act, Between, answer, between, cut, cut_after, hold, overloaded, passing, unavailable
 from tests.client.loop import in_loop
 from tests.conftest import StartServer
 from tests.server_process import ServerProcess
@@ -327,3 +328,24 @@ async def test_a_server_that_is_not_there_is_said_to_be_so() -> None:
         with pytest.raises(ProduceFailed, match="is the server running"):
             await producer.close()
         assert isinstance(place.exception(), ConnectionFailed)
+
+
+@in_loop
+async def test_an_answer_that_names_too_few_places_fails_its_batch_and_not_the_producer(
+    shared: ServerProcess, topic: str
+) -> None:
+    """It used to end the task that sends: what was given to the producer afterwards waited for ever."""
+    one_place = msgspec.msgpack.encode({"topic": topic, "messages": [{"partition": 0, "offset": 0}]})
+    short = answer(200, one_place, Content_Type="application/msgpack")
+    async with between(shared.base, short) as middle, AsyncClient(middle.url) as client:
+        producer = client.producer(topic, linger_ms=1_000)
+        places = [await producer.send("a"), await producer.send("b")]
+        with pytest.raises(ProduceFailed, match="makes no sense"):
+            await producer.flush()
+        for place in places:
+            with pytest.raises(SlipstreamError, match="makes no sense"):
+                await place
+        async with asyncio.timeout(10):
+            await producer.send("c")
+            await producer.close()
+        assert await stored(client, topic) == ["c"]

@@ -269,3 +269,11 @@ async def test_what_was_in_a_lost_answer_to_a_fetch_comes_again_when_its_lease_e
         assert (message.text, message.attempts, message.last_error) == ("one", 2, "ack_timeout")
         await message.ack()
     assert middle.seen == ["/v2/produce", "/v2/fetch", "/v2/fetch", "/v2/ack"]
+
+
+def test_who_tries_without_end_does_not_wait_for_a_year() -> None:
+    """A proxy's Retry-After may be absurd, and the server behind it well again in a second."""
+    retries = Retries(backoff_ms_max=5_000)
+    year = Unavailable("closed for the season", retry_after_ms=365 * 24 * 3600 * 1000)
+    assert retries.endless_pause_ms(1, year) <= 65_000
+    assert 2_000 <= retries.endless_pause_ms(1, Overloaded("full", retry_after_ms=2_000)) <= 7_000

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 
+import msgspec
 import pytest
 
+from slipstream.api import MSGPACK
 from slipstream.client import AsyncClient, LeaseLost, Message, Worker
-from tests.client.between import Act, between, cut, cut_after, hold, unavailable
+from tests.client.between import Act, answer, between, cut, cut_after, hold, unavailable
 from tests.client.loop import in_loop, until
 from tests.client.test_worker import finished, serving
 from tests.server_process import ServerProcess
@@ -262,3 +264,43 @@ async def test_a_topic_deleted_under_a_handler_is_let_go(
         await client.create_topic(topic)
         await client.produce(topic, "new")
         await again.wait()
+
+
+@in_loop
+async def test_an_answer_about_a_message_that_nobody_asked_for_does_not_end_the_renewals(
+    shared: ServerProcess, topic: str
+) -> None:
+    strange = {"extended": 0, "lease_until_ms": 0, "failed": [_failure(9, 9)]}
+    release = asyncio.Event()
+    attempts: list[int] = []
+
+    async with between(shared.base) as middle, AsyncClient(shared.base) as client:
+        app = worker(middle.url)
+
+        @app.handler(topic, group="g", lease_ms=600)
+        async def handle(message: Message) -> None:
+            attempts.append(message.attempts)
+            await release.wait()
+
+        async with app.client:
+            middle.always["/v2/extend"] = answer(200, msgspec.msgpack.encode(strange), Content_Type=MSGPACK)
+            async with serving(app):
+                await client.produce(topic, "v")
+
+                async def asked(times: int) -> None:
+                    async def is_asked() -> bool:
+                        await asyncio.sleep(0.01)
+                        return middle.seen.count("/v2/extend") >= times
+
+                    await until(is_asked)
+
+                await asked(1)
+                del middle.always["/v2/extend"]
+                await asked(5)
+                release.set()
+                await finished(client, topic)
+    assert attempts == [1]
+
+
+def _failure(partition: int, offset: int) -> dict[str, object]:
+    return {"partition": partition, "offset": offset, "error": "FAILED_PRECONDITION", "message": "not owner"}

@@ -7,6 +7,7 @@ import email.utils
 import time
 
 import pytest
+from aiohttp import web
 
 from slipstream.client import (
     AsyncClient,
@@ -19,10 +20,11 @@ from slipstream.client import (
     SlipstreamError,
     TooLarge,
     Unavailable,
+    transport,
 )
 from slipstream.client.async_client import DEFAULT_URL
 from slipstream.client.transport import _retry_after_ms
-from tests.client.between import answer, between, hold
+from tests.client.between import Between, answer, between, hold
 from tests.client.loop import in_loop
 from tests.server_process import ServerProcess
 
@@ -136,6 +138,14 @@ def test_retry_after_is_seconds_or_a_date() -> None:
 
 
 @pytest.mark.parametrize(
+    "header", ["9" * 5_000, "-5", "Mon, 01 Jan 0001 00:00:00 -0000", "Fri, 31 Dec 9999 23:59:59 -2359"]
+)
+def test_no_retry_after_is_too_strange(header: str) -> None:
+    """Whatever is raised here is raised in the loops of workers, which would end."""
+    assert _retry_after_ms(header) >= 0
+
+
+@pytest.mark.parametrize(
     ("status", "kind"),
     [
         (400, InvalidArgument),
@@ -162,3 +172,38 @@ async def test_each_status_has_its_exception(shared: ServerProcess, status: int,
     assert (type(caught.value), caught.value.status, caught.value.code) == (kind, status, "CODE")
     if isinstance(caught.value, OffsetOutOfRange):
         assert caught.value.earliest_offset == 7
+
+
+@in_loop
+async def test_an_answer_without_end_is_not_taken_into_memory(
+    shared: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "ANSWER_BYTES_MAX", 1 << 20)
+
+    async def endless(between: Between, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(b"x" * 65_536)
+
+    async with between(shared.base, endless) as middle, AsyncClient(middle.url, retry_for_ms=0) as client:
+        with pytest.raises(SlipstreamError, match="larger than"):
+            await client.topics()
+        assert await client.topics() is not None, "and the next one is answered as ever"
+
+
+@in_loop
+async def test_a_table_that_is_none_is_said_to_be_none(shared: ServerProcess, topic: str) -> None:
+    page = answer(200, b"<html>", Content_Type="text/html")
+    async with between(shared.base, page) as middle, AsyncClient(middle.url) as client:
+        with pytest.raises(SlipstreamError, match="makes no sense"):
+            await client.read_arrow(topic)
+
+
+@in_loop
+async def test_events_that_are_none_are_said_to_be_none(shared: ServerProcess) -> None:
+    page = answer(200, b"event: stats\ndata: {}\n\n", Content_Type="text/event-stream")
+    async with between(shared.base, page) as middle, AsyncClient(middle.url) as client:
+        with pytest.raises(SlipstreamError, match="makes no sense"):
+            async for _ in client.events():
+                pass

@@ -430,3 +430,49 @@ def test_what_makes_no_sense_is_refused(shared: ServerProcess) -> None:
         app.handler("u", group="g", lease_ms=1)
     with pytest.raises(InvalidArgument, match="no handlers"):
         asyncio.run(worker(shared.base).serve())
+
+
+class _Unprintable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("not even this")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Reject("x" * 3_000_000), Reject("a file named \udce4"), Reject("x" * 4_096 + "\N{PILE OF POO}" * 1_000)],
+    ids=["huge", "surrogate", "wide"],
+)
+@in_loop
+async def test_a_reason_that_cannot_be_sent_as_it_is_still_rejects_the_message(
+    shared: ServerProcess, topic: str, error: Exception
+) -> None:
+    """It used to be refused with all the others of its request, and the message came again for ever."""
+    app = worker(shared.base)
+
+    @app.handler(topic, group="g", lease_ms=60_000)
+    async def handle(message: Message) -> None:
+        raise error
+
+    async with AsyncClient(shared.base) as client, serving(app):
+        await client.produce(topic, "v")
+        letter = await dead_letter(client, topic)
+    assert letter.envelope.dlq is not None
+    assert letter.envelope.dlq.reason == "rejected"
+    assert letter.envelope.dlq.last_error.startswith(str(error)[:9])
+
+
+@in_loop
+async def test_an_exception_that_cannot_even_be_printed_fails_the_message(shared: ServerProcess, topic: str) -> None:
+    app = worker(shared.base)
+    attempts: list[int] = []
+
+    @app.handler(topic, group="g", lease_ms=60_000)
+    async def handle(message: Message) -> None:
+        attempts.append(message.attempts)
+        if message.attempts == 1:
+            raise _Unprintable
+
+    async with AsyncClient(shared.base) as client, serving(app):
+        await client.produce(topic, "v")
+        await finished(client, topic)
+    assert attempts == [1, 2]

@@ -26,6 +26,7 @@ from slipstream.broker.changes import (
 from slipstream.broker.config import BrokerConfig
 from slipstream.broker.delivery import Dispatcher
 from slipstream.broker.effects import Effects, Publications
+from slipstream.broker.envelope import LATEST_MS
 from slipstream.broker.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
 from slipstream.broker.group import Consumer, Group, Lease, LeaseState, Progress
 from slipstream.broker.idempotency import Status, short
@@ -243,6 +244,8 @@ class Broker:
         retryable: bool = True,
     ) -> None:
         """The attempt failed; the retry policy says when the next one is due, unless the consumer does."""
+        if delay_ms is not None and not 0 <= delay_ms <= LATEST_MS - now_ms:
+            raise InvalidArgument("delay_ms must not be negative, nor go beyond the year 9999")
         progress, lease = self._find(name, group_name, partition, offset, owner)
         self._used(progress.group, now_ms)
         if lease is None or lease.released:

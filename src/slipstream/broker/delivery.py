@@ -19,7 +19,7 @@ from slipstream.broker.changes import (
     encode_change,
 )
 from slipstream.broker.effects import Delivery, Effects
-from slipstream.broker.envelope import DeadLetter, Envelope, Meta, RetryPolicy, decode_meta, encode_meta
+from slipstream.broker.envelope import LATEST_MS, DeadLetter, Envelope, Meta, RetryPolicy, decode_meta, encode_meta
 from slipstream.broker.errors import Unavailable
 from slipstream.broker.group import Consumer, Lease, LeaseState, Progress
 from slipstream.broker.idempotency import Operation
@@ -192,7 +192,7 @@ class Dispatcher:
         if not retryable and not partition.topic.is_dead_letter:
             self.dead_letter(progress, record, lease.index, lease, Outcome.REJECTED, now_ms)
             return
-        due_ms = now_ms + (policy.delay_ms(lease.attempts) if delay_ms is None else delay_ms)
+        due_ms = min(now_ms + (policy.delay_ms(lease.attempts) if delay_ms is None else delay_ms), LATEST_MS)
         change = Failed(progress.group.id, partition.number, lease.offset, lease.last_error, due_ms, released)
         self.state.failed(change)
         self.effects.changes.append(encode_change(change))

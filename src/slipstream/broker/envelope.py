@@ -6,6 +6,9 @@ import datetime as dt
 
 import msgspec
 
+LATEST_MS = 253_402_300_799_999
+"""The end of the year 9999. Nothing is due later: it could be shown as no date, and past 64 bits not be written."""
+
 
 class RetryPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
     """How failures of one message are repeated. `max_attempts` 0 means without end, `backoff_ms` 0 means at once."""

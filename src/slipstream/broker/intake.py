@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from slipstream.broker.changes import BatchCommitted, Redriven, encode_change
 from slipstream.broker.config import BrokerConfig
 from slipstream.broker.delivery import Dispatcher, Entry
-from slipstream.broker.envelope import Envelope, Meta, Routing, RoutingDecision, decode_meta, encode_meta
+from slipstream.broker.envelope import LATEST_MS, Envelope, Meta, Routing, RoutingDecision, decode_meta, encode_meta
 from slipstream.broker.errors import FailedPrecondition, InProgress, InvalidArgument, NotFound, Overloaded, Unavailable
 from slipstream.broker.idempotency import Identity, Operation, Registry, Status, short
 from slipstream.broker.state import State
@@ -303,6 +303,8 @@ class Intake:
         return topic, topic.partitions[override]
 
     def _check_delay(self, now_ms: int, topic: Topic, deliver_at_ms: int, deadline_ms: int | None) -> None:
+        if deliver_at_ms > LATEST_MS:
+            raise InvalidArgument("the message would be due after the year 9999: deliver it earlier")
         if deadline_ms is not None and deadline_ms <= deliver_at_ms:
             raise InvalidArgument("the message would be past its deadline when it is due: deliver it earlier")
         config = topic.config

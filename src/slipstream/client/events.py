@@ -13,6 +13,7 @@ from slipstream.api import Stats
 from slipstream.api.media import EVENTS
 from slipstream.client.errors import ConnectionFailed, SlipstreamError, Unavailable
 from slipstream.client.part import Part
+from slipstream.client.transport import ANSWER_BYTES_MAX, nonsense
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class Events(Part):
                 async with transport.stream("/v2/events", EVENTS, EventsQuery(interval_ms), silence_ms) as stream:
                     async for data in _data_of(stream, "stats"):
                         failures = 0
-                        yield msgspec.json.decode(data, type=Stats)
+                        yield _stats(data)
                 error: SlipstreamError = ConnectionFailed("the server ended the stream of events")
             except (ConnectionFailed, Unavailable) as broken:
                 error = broken
@@ -50,6 +51,13 @@ class Events(Part):
                 raise error
             log.debug("/v2/events: %s; once more in %.0f ms", error, pause_s * 1000)
             await asyncio.sleep(pause_s)
+
+
+def _stats(data: bytes) -> Stats:
+    try:
+        return msgspec.json.decode(data, type=Stats)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise nonsense("GET /v2/events", error) from error
 
 
 async def _data_of(stream: aiohttp.StreamReader, name: str) -> AsyncIterator[bytes]:
@@ -72,6 +80,8 @@ async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
     """The reader's own lines have a limit, and the numbers of ten thousand topics are a long one."""
     rest = b""
     async for chunk in stream.iter_any():
+        if len(rest) > ANSWER_BYTES_MAX:
+            raise nonsense("GET /v2/events", ValueError(f"a line of more than {ANSWER_BYTES_MAX} bytes"))
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             yield line.removesuffix(b"\r")

@@ -11,6 +11,7 @@ import msgspec
 from slipstream.api import ARROW, LogMessage, ReadQuery, ReadResponse
 from slipstream.client.part import Part, topic_path
 from slipstream.client.retry import Repeat
+from slipstream.client.transport import nonsense
 
 if TYPE_CHECKING:
     import pyarrow
@@ -93,10 +94,13 @@ class Log(Part):
         pages: list[pyarrow.Table] = []
         while True:
             answer = await self._transport.ask("GET", _path(topic), Repeat.SAFE, query=query, accept=ARROW)
-            with pa.ipc.open_stream(answer.body) as reader:
-                pages.append(reader.read_all())
-            next_offset = int(answer.headers["Slipstream-Next-Offset"])
-            end_offset = int(answer.headers["Slipstream-End-Offset"])
+            try:
+                with pa.ipc.open_stream(answer.body) as reader:
+                    pages.append(reader.read_all())
+                next_offset = int(answer.headers["Slipstream-Next-Offset"])
+                end_offset = int(answer.headers["Slipstream-End-Offset"])
+            except (pa.ArrowInvalid, OSError, KeyError, ValueError) as error:
+                raise nonsense(f"GET {_path(topic)}", error) from error
             if next_offset >= (query.to or end_offset) or not pages[-1].num_rows:
                 return pa.concat_tables(pages)
             query = _onward(query, next_offset, end_offset)

@@ -16,7 +16,7 @@ from slipstream.api import (
     ProduceResponse,
     RetryPolicyFields,
 )
-from slipstream.client.errors import InvalidArgument
+from slipstream.client.errors import InvalidArgument, SlipstreamError
 from slipstream.client.part import Part
 from slipstream.client.retry import Repeat, Retries
 
@@ -112,6 +112,11 @@ class Produce(Part):
         response = await self._transport.call(
             "POST", "/v2/produce", ProduceResponse, repeat, body=request, retries=retries
         )
+        if len(response.messages) != len(messages):
+            raise SlipstreamError(
+                f"the answer to POST /v2/produce makes no sense: {len(response.messages)} places for {len(messages)} "
+                "messages; whether they were stored is not known"
+            )
         return response.messages
 
 

@@ -36,9 +36,15 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True):
         limit_ms = min(self.backoff_ms << min(failures - 1, 20), self.backoff_ms_max)
         return asked_ms + random.uniform(0, limit_ms)
 
+    def endless_pause_ms(self, failures: int, error: SlipstreamError) -> float:
+        """Likewise, for who tries without end: `for_ms` does not save them from an absurd Retry-After."""
+        return self.pause_ms(failures, min(asked_ms(error), ENDLESS_ASKED_MS))
+
 
 BEING_STORED_MS = 2_000
 """For how long a copy may be said to be under way: a commit takes milliseconds."""
+
+ENDLESS_ASKED_MS = 60_000
 
 ONCE = Retries(for_ms=0)
 """For who has a loop of their own."""

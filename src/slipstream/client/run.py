@@ -18,6 +18,9 @@ IN_PROGRESS_DELAY_MS = 1_000
 """When a message comes again whose effect another worker is at (`once`)."""
 
 
+REASON_CHARS = 4_096
+
+
 class Run:
     """From the delivery of a message until the server has heard what became of it; that long it takes a slot."""
 
@@ -72,8 +75,18 @@ class Run:
                 return self._nack(f"InProgress: {error}", delay_ms=IN_PROGRESS_DELAY_MS)
             case _:
                 log.error("the handler failed on %r", self.message, exc_info=error)
-                return self._nack(f"{type(error).__name__}: {error}")
+                return self._nack(_text(error))
 
     def _nack(self, reason: str, *, delay_ms: int | None = None, retryable: bool = True) -> NackItem:
         partition, offset = self.place.partition, self.place.offset
+        # The server keeps no more of it, and refuses a request that is too large: with it, everybody else's results.
+        reason = reason[:REASON_CHARS].encode(errors="replace").decode()
         return NackItem(partition=partition, offset=offset, reason=reason, delay_ms=delay_ms, retryable=retryable)
+
+
+def _text(error: BaseException) -> str:
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}"
+    except Exception:  # noqa: BLE001 - it is not ours, and the message has failed either way
+        return name

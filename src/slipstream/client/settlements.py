@@ -9,7 +9,7 @@ from typing import NamedTuple
 from slipstream.api import AckRequest, Failure, NackItem, NackRequest, Place
 from slipstream.client.async_client import AsyncClient
 from slipstream.client.errors import ConnectionFailed, Overloaded, SlipstreamError, Unavailable
-from slipstream.client.retry import ONCE, asked_ms
+from slipstream.client.retry import ONCE
 
 log = logging.getLogger(__name__)
 
@@ -71,10 +71,14 @@ class Settlements:
                 failures += 1
                 if failures == 1:
                     log.warning("%d results for %s are not heard: %s; trying on", len(batch), self._topic, error)
-                await asyncio.sleep(self._client.retries.pause_ms(failures, asked_ms(error)) / 1000)
+                await asyncio.sleep(self._client.retries.endless_pause_ms(failures, error) / 1000)
             except SlipstreamError as error:
                 # The topic or the group is gone, and with it the messages.
                 log.warning("%d results for %s are refused: %s", len(batch), self._topic, error)
+                return
+            except Exception:
+                # Unheard of; but who waits here holds a slot, and must not wait for ever. The leases run out.
+                log.exception("%d results for %s could not be told", len(batch), self._topic)
                 return
             else:
                 if failures:

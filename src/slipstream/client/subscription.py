@@ -13,7 +13,7 @@ from slipstream.client.async_client import AsyncClient
 from slipstream.client.errors import NotFound, SlipstreamError
 from slipstream.client.message import AsyncMessage, SyncMessage
 from slipstream.client.portal import Portal
-from slipstream.client.retry import ONCE, Retries, asked_ms
+from slipstream.client.retry import ONCE, Retries
 from slipstream.client.route import Route
 from slipstream.client.run import Run
 from slipstream.client.settlements import Settlements
@@ -90,7 +90,7 @@ class Subscription:
             except SlipstreamError as error:
                 failures += 1
                 self._complain(error, failures)
-                await self._pause(self._client.retries.pause_ms(failures, asked_ms(error)))
+                await self._pause(self._client.retries.endless_pause_ms(failures, error))
                 continue
             if failures:
                 log.info("%s: going on", self.route)
@@ -209,10 +209,10 @@ class Subscription:
             log.warning("%s: %d leases are not renewed: %s", self.route, len(runs), error)
             return
         for failure in response.failed:
-            run = runs[Place(failure.partition, failure.offset)]
+            run = runs.get(Place(failure.partition, failure.offset))
             # What is handled may have been acked while this was on its way; if not, the ack will tell. And a message
             # that the server cannot read just now is still ours.
-            if not run.is_handled and failure.error != "UNAVAILABLE":
+            if run is not None and not run.is_handled and failure.error != "UNAVAILABLE":
                 self._lose(run, failure.message)
 
     def _lose(self, run: Run, reason: str) -> None:

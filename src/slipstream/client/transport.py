@@ -28,6 +28,9 @@ T = TypeVar("T")
 CONNECT_MS = 3_000
 """For the connection alone. Shorter than any request: who was not connected by then has surely sent nothing."""
 
+ANSWER_BYTES_MAX = 256 << 20
+"""Four times what a server gives in one answer unless it is told otherwise. More is no answer of ours."""
+
 _encode = msgspec.msgpack.Encoder().encode
 _sleep = asyncio.sleep
 
@@ -110,7 +113,7 @@ class Transport:
             async with self._sessions(patient=wait_ms > 0).request(
                 method, target, data=data, headers=headers, timeout=limit, allow_redirects=False
             ) as response:
-                answer = Answer(response.status, response.headers, await response.read())
+                answer = Answer(response.status, response.headers, await _body(response, target))
         if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
             raise _refusal(answer, target)
         return answer
@@ -123,9 +126,11 @@ class Transport:
         target = self._target(path, query)
         limit = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_MS / 1000, sock_read=silence_ms / 1000)
         with self._failures(target):
-            async with self._sessions(patient=True).get(target, headers={"Accept": accept}, timeout=limit) as response:
+            async with self._sessions(patient=True).get(
+                target, headers={"Accept": accept}, timeout=limit, allow_redirects=False
+            ) as response:
                 if response.status != HTTPStatus.OK:
-                    raise _refusal(Answer(response.status, response.headers, await response.read()), target)
+                    raise _refusal(Answer(response.status, response.headers, await _body(response, target)), target)
                 yield response.content
 
     async def close(self) -> None:
@@ -182,11 +187,29 @@ class Transport:
     def _decoded(answer: Answer, kind: type[T], what: str) -> T:
         try:
             return _decoder(kind).decode(answer.body)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise nonsense(what, error) from error
+
+
+def nonsense(what: str, error: Exception) -> SlipstreamError:
+    return SlipstreamError(
+        f"the answer to {what} makes no sense: {error}; is this a Slipstream server with /v2?", status=HTTPStatus.OK
+    )
+
+
+async def _body(response: aiohttp.ClientResponse, target: URL) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    async for part in response.content.iter_any():
+        size += len(part)
+        if size > ANSWER_BYTES_MAX:
             raise SlipstreamError(
-                f"the answer to {what} makes no sense: {error}; is this a Slipstream server with /v2?",
-                status=answer.status,
-            ) from error
+                f"the answer from {target.path} is larger than {ANSWER_BYTES_MAX} bytes: ask for less, if this is a "
+                "Slipstream server",
+                status=response.status,
+            )
+        parts.append(part)
+    return b"".join(parts)
 
 
 def _session(connections: int) -> aiohttp.ClientSession:
@@ -246,10 +269,10 @@ def _error_response(answer: Answer) -> ErrorResponse:
 
 def _retry_after_ms(header: str) -> int:
     """RFC 9110: seconds, or a date."""
-    if header.isdecimal():
-        return int(header) * 1000
     try:
-        when = email.utils.parsedate_to_datetime(header)
-    except ValueError:
+        if header.isdecimal():
+            return int(header[:18]) * 1000
+        when_s = email.utils.parsedate_to_datetime(header).timestamp()
+    except (ValueError, OverflowError):
         return 0
-    return max(0, round((when.timestamp() - time.time()) * 1000))
+    return max(0, round((when_s - time.time()) * 1000))

@@ -6,6 +6,7 @@ import asyncio
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -19,6 +20,21 @@ from slipstream.server.metrics import Metrics
 from slipstream.server.v2.endpoint import Endpoint, serve_call
 from slipstream.server.v2.endpoints import COLD
 from slipstream.server.v2.openapi import openapi
+
+
+class Natural(Convertor[int]):
+    """A number in a path. Starlette's own takes any number of digits, and fails where Python will not read them."""
+
+    regex = "[0-9]{1,18}"
+
+    def convert(self, value: str) -> int:
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        return str(value)
+
+
+register_url_convertor("natural", Natural())
 
 
 def create_app(engine: Engine, limits: Limits, metrics: Metrics, redrives: Redrives) -> Starlette:

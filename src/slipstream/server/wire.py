@@ -47,7 +47,7 @@ def to_envelope(fields: WireEnvelope | EnvelopeFields) -> Envelope:
         tenant_id=fields.tenant_id or "",
         idempotency_key=fields.idempotency_key or "",
         target_topic=fields.target_topic or "",
-        deadline=_in_utc(fields.deadline),
+        deadline=None if fields.deadline is None else _in_utc(fields.deadline, "deadline"),
         retry_policy=_retry_policy(fields.retry_policy),
         partition_override=fields.partition_override,
         labels=fields.labels if isinstance(fields, EnvelopeFields) else None,
@@ -195,12 +195,17 @@ def _deadline(query: dict[str, str]) -> dt.datetime | None:
         raise InvalidArgument(f"deadline must be an RFC 3339 time, not {text[:40]!r}") from None
 
 
-def _in_utc(deadline: dt.datetime | None) -> dt.datetime | None:
+def _in_utc(time: dt.datetime, what: str) -> dt.datetime:
     """The last day of the year 9999 in the west is in the year 10000 here, which cannot be stored."""
     try:
-        return None if deadline is None else deadline.astimezone(dt.UTC)
+        return time.astimezone(dt.UTC)
     except OverflowError:
-        raise InvalidArgument("deadline must lie within the years 1 to 9999 UTC") from None
+        raise InvalidArgument(f"{what} must lie within the years 1 to 9999 UTC") from None
+
+
+def time_ms(time: dt.datetime, what: str) -> int:
+    # Rounded: as a float, .121 s may be a hair less than 121 ms.
+    return round(_in_utc(time, what).timestamp() * 1000)
 
 
 def _query_retry_policy(query: dict[str, str]) -> WireRetryPolicy | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+import pytest
+
 from tests.conftest import StartServer
 from tests.server.v2.wire import V2, values
 
@@ -147,3 +149,8 @@ def test_a_deadline_that_has_passed_does_not_kill_it_again(v2: V2) -> None:
     redrive(v2)
     (again,) = v2.fetch()
     assert again["envelope"] == {"run_id": "r"}
+
+
+@pytest.mark.parametrize("place", ["0/" + "9" * 5_000, "9" * 5_000 + "/0"])
+def test_a_number_that_python_will_not_read_is_nobodys_place(v2: V2, place: str) -> None:
+    assert v2.call("GET", f"/v2/dead-letters/{v2.topic}/{place}", expect=404)["error"] == "NOT_FOUND"

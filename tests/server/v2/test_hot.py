@@ -79,6 +79,7 @@ def test_json_carries_bytes_as_base64(v2: V2) -> None:
         ({"value": "v", "delay_ms": -1}, "delay_ms"),
         ({"value": "v", "delay_ms": 1, "deliver_at": "2100-01-01T00:00:00Z"}, "both say when"),
         ({"value": "v", "deliver_at": "soon"}, "RFC3339"),
+        ({"value": "v", "deliver_at": "0001-01-01T00:00:00+14:00"}, "years 1 to 9999"),
         ({"value": "v", "attributes": {"n": 1}}, "attributes"),
         ({"value": "v", "envelope": {"labels": {"n": 1}}}, "labels"),
         ({"value": "v", "envelope": {"partition_override": 7}}, "partition_override out of range"),
@@ -311,3 +312,28 @@ def test_an_extended_lease_outlives_its_first_end(v2: V2) -> None:
 
 def test_a_group_that_never_read_is_404(v2: V2) -> None:
     assert "has never read" in v2.ack({"partition": 0, "offset": 0}, group="nobody", expect=404)["message"]
+
+
+@pytest.mark.parametrize("delay_ms", [2**64, 10**30])
+def test_a_time_that_no_journal_can_hold_is_refused_and_changes_nothing(v2: V2, delay_ms: int) -> None:
+    """It used to be noted before it was found to be unwritable: the message was gone, and so was every snapshot."""
+    v2.produce("a", "b")
+    first, _ = v2.fetch()
+    body = b'{"topic": "%b", "group": "g", "owner": "o", "messages": [%b, %b]}' % (
+        v2.topic.encode(),
+        b'{"partition": 0, "offset": 0, "delay_ms": %d}' % delay_ms,
+        b'{"partition": 0, "offset": 1, "delay_ms": 0}',
+    )
+    answer = v2.call("POST", "/v2/nack", body)
+    assert (answer["nacked"], [failure["error"] for failure in answer["failed"]]) == (1, ["INVALID_ARGUMENT"])
+    leased, released = v2.group()["messages"]
+    assert (leased["state"], leased["last_error"], released["state"]) == ("leased", "", "ready")
+    assert v2.ack(first)["failed"] == []
+
+
+def test_nothing_is_due_after_the_year_9999(v2: V2) -> None:
+    v2.call("PATCH", v2.path(), {"config": {"retention_ms": 0}})
+    for delay_ms in (2**53, 2**63, 10**30):
+        body = b'{"topic": "%b", "messages": [{"value": "v", "delay_ms": %d}]}' % (v2.topic.encode(), delay_ms)
+        assert "9999" in v2.call("POST", "/v2/produce", body, 400)["message"]
+    assert v2.read()["messages"] == []

@@ -168,3 +168,8 @@ def test_what_retention_removed_is_said_with_the_earliest_there_is(start_server:
 )
 def test_what_is_wrong_with_a_read_is_said(v2: V2, query: dict[str, Any]) -> None:
     assert v2.read(expect=400, **query)["error"] == "INVALID_ARGUMENT"
+
+
+@pytest.mark.parametrize("query", ["since=0001-01-01T00:00:00%2B14:00", "until=9999-12-31T23:59:59-14:00"])
+def test_a_time_outside_the_calendar_is_refused(v2: V2, query: str) -> None:
+    assert "years 1 to 9999" in v2.call("GET", f"{v2.path('messages')}?{query}", expect=400)["message"]

@@ -301,3 +301,8 @@ def test_an_unknown_parameter_or_path_is_refused(v2: V2) -> None:
     response = v2.respond("PUT", v2.path())
     assert response.status_code == 405
     assert set(response.headers["allow"].split(", ")) == {"GET", "HEAD", "PATCH", "DELETE"}
+
+
+def test_a_seek_to_a_time_outside_the_calendar_is_refused(v2: V2) -> None:
+    answer = v2.call("POST", v2.path("groups", "g", "seek"), {"time": "9999-12-31T23:59:59-14:00"}, 400)
+    assert "years 1 to 9999" in answer["message"]

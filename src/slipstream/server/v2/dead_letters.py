@@ -19,6 +19,7 @@ from slipstream.broker import InvalidArgument, NotFound, Partition, Topic
 from slipstream.engine import Redrive, Redrives, RedriveTask, Selection, dead_letter_topic, is_redriven, scan
 from slipstream.server.v2.endpoint import Call, Endpoint
 from slipstream.server.v2.messages import dead_letter
+from slipstream.server.wire import time_ms
 
 SCANNED_MAX = 100_000
 """Records one call looks at. A filter that matches next to nothing answers with what it has, and where to go on."""
@@ -29,7 +30,9 @@ _CURSOR = re.compile(r"([A-Za-z0-9._:-]{1,200})/([0-9]{1,9})/([0-9]{1,18})\Z")
 async def list_dead_letters(call: Call) -> DeadLetterList[Any]:
     query: DeadLetterQuery = call.query
     topics = _topics(call, query.topic)
-    selection = Selection(group=query.group, error=query.error, since_ms=_ms(query.since), until_ms=_ms(query.until))
+    selection = Selection(
+        group=query.group, error=query.error, since_ms=_ms(query.since, "since"), until_ms=_ms(query.until, "until")
+    )
     start = _parse_cursor(query.after)
     found: list[DeadLetterItem[Any]] = []
     scanned = 0
@@ -68,8 +71,8 @@ def _parse_cursor(after: str | None) -> tuple[tuple[str, int], int] | None:
     return (match[1], int(match[2])), int(match[3])
 
 
-def _ms(time: dt.datetime | None) -> int | None:
-    return None if time is None else round(time.astimezone(dt.UTC).timestamp() * 1000)
+def _ms(time: dt.datetime | None, what: str) -> int | None:
+    return None if time is None else time_ms(time, what)
 
 
 async def show_dead_letter(call: Call) -> DeadLetterItem[Any]:
@@ -107,8 +110,8 @@ async def start_redrive(call: Call) -> RedriveStatus:
     selection = Selection(
         group=request.group,
         error=request.error,
-        since_ms=_ms(request.since),
-        until_ms=_ms(request.until),
+        since_ms=_ms(request.since, "since"),
+        until_ms=_ms(request.until, "until"),
         places=places,
     )
     redrive = Redrive(
@@ -172,7 +175,7 @@ ENDPOINTS = [
     ),
     Endpoint(
         method="GET",
-        path="/v2/dead-letters/{topic}/{partition:int}/{offset:int}",
+        path="/v2/dead-letters/{topic}/{partition:natural}/{offset:natural}",
         summary="Look at a dead letter",
         answer=DeadLetterItem[str],
         handler=show_dead_letter,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from slipstream.api import DeadLetterItem, FetchedMessage, LogMessage, ProduceMe
 from slipstream.broker import Delivery, Envelope, InvalidArgument, NewMessage, decode_meta
 from slipstream.record import Record
 from slipstream.server.v2.codec import Codec, Form, payload_bytes
-from slipstream.server.wire import to_envelope
+from slipstream.server.wire import time_ms, to_envelope
 
 _decode_json_request = msgspec.json.Decoder(ProduceRequest[str]).decode
 _decode_json_list = msgspec.json.Decoder(list[ProduceMessage[str]]).decode
@@ -101,7 +100,7 @@ def _due(message: ProduceMessage[Any], now_ms: int) -> int | None:
         raise InvalidArgument("deliver_at and delay_ms both say when: give one of them")
     if message.deliver_at is None:
         return now_ms + message.delay_ms if message.delay_ms else None
-    at_ms = round(message.deliver_at.astimezone(dt.UTC).timestamp() * 1000)
+    at_ms = time_ms(message.deliver_at, "deliver_at")
     return at_ms if at_ms > now_ms else None
 
 

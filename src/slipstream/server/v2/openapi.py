@@ -98,7 +98,7 @@ def _operation(endpoint: Endpoint, schemas: dict[str, Any], components: dict[str
             "name": parameter,
             "in": "path",
             "required": True,
-            "schema": {"type": "integer" if kind == "int" else "string"},
+            "schema": {"type": "integer" if kind == "natural" else "string"},
         }
         for parameter, kind in _PARAMETER.findall(endpoint.path)
     ]

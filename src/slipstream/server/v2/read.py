@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,6 +15,7 @@ from slipstream.server.v2.codec import OffsetOutOfRange
 from slipstream.server.v2.describe import first_offset, next_offset
 from slipstream.server.v2.endpoint import Call, Endpoint
 from slipstream.server.v2.messages import log_message
+from slipstream.server.wire import time_ms
 from slipstream.store import LogSlice
 
 if TYPE_CHECKING:
@@ -77,18 +77,14 @@ def _range(partition: Partition, query: ReadQuery) -> tuple[int, int]:
     if query.from_ is not None:
         first = log.index_from(query.from_)
     if query.since is not None:
-        first = max(first, log.index_at(_ms(query.since)))
+        first = max(first, log.index_at(time_ms(query.since, "since")))
     if query.to is not None:
         end = min(end, log.index_from(query.to))
     if query.until is not None:
-        end = min(end, log.index_at(_ms(query.until)))
+        end = min(end, log.index_at(time_ms(query.until, "until")))
     if query.last is not None:
         first = max(first, end - query.last)
     return first, max(first, min(end, first + query.limit))
-
-
-def _ms(time: dt.datetime) -> int:
-    return round(time.astimezone(dt.UTC).timestamp() * 1000)
 
 
 def _slice(engine: Engine, partition: Partition, query: ReadQuery) -> LogSlice:

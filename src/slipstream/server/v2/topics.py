@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable
 
 from msgspec.structs import replace
@@ -21,6 +20,7 @@ from slipstream.api import (
 from slipstream.broker import InvalidArgument, Partition, TopicOverrides
 from slipstream.server.v2.describe import describe_group, describe_topic, summarize_topic, to_overrides
 from slipstream.server.v2.endpoint import Call, Endpoint
+from slipstream.server.wire import time_ms
 
 
 async def list_topics(call: Call) -> TopicList:
@@ -98,7 +98,7 @@ def _place(request: SeekRequest) -> Callable[[Partition], int]:
     if offset is not None:
         return lambda partition: partition.log.index_from(offset)
     if time is not None:
-        at_ms = round(time.astimezone(dt.UTC).timestamp() * 1000)
+        at_ms = time_ms(time, "time")
         return lambda partition: partition.log.index_at(at_ms)
     if request.to == "earliest":
         return lambda partition: partition.first_index
