@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from slipstream.broker import Broker
+from slipstream.broker.changes import Change, decode_changes
 from slipstream.broker.idempotency import PAGE, Identity, Registry, Status
-from tests.broker.simulator import Simulator
+from tests.broker.simulator import ListLog, Simulator
 
 
 def key(name: str) -> Identity:
@@ -83,3 +85,28 @@ def test_a_workers_key_of_a_megabyte_survives_a_restart_without_being_kept() -> 
     assert sum(map(len, sim.journal)) < 2_000
     sim.crash()
     assert not sim.broker.begin_once(sim.now_ms, "t", "g", key, "o")
+
+
+def test_a_long_lease_does_not_make_a_restart_forget_what_was_committed() -> None:
+    """Replayed, its end was taken for the time of day, by which all that was committed before had long expired."""
+    sim = Simulator()
+    sim.create()
+    sim.attach()
+    broker = sim.broker
+    names = [f"key {n}" for n in range(2 * PAGE)]
+    for name in names:
+        assert broker.begin_once(sim.now_ms, "t", "g", name, "o")
+        broker.settle_once(sim.now_ms, "t", "g", name, "o")
+    snapshot = broker.snapshot()
+    broker.effects.changes.clear()
+    broker.begin_once(sim.now_ms, "t", "g", "a long one", "o", lease_ms=3_600_000)
+    frame = decode_changes(b"".join((b"\x91", *broker.effects.changes)))
+
+    def restarted(snapshot: bytes, changes: list[Change]) -> Broker:
+        again = Broker(broker.config, lambda *_: ListLog([]))
+        again.restore(snapshot)
+        again.replay(changes)
+        return again
+
+    twice = restarted(restarted(snapshot, frame).snapshot(), [])
+    assert not any(twice.begin_once(sim.now_ms, "t", "g", name, "o") for name in names)

@@ -238,11 +238,10 @@ class State:
         return lost
 
     def once_began(self, change: OnceBegan) -> None:
-        now_ms = change.lease_until_ms
         self.once.put(
             (change.tenant, change.group_id, change.key),
             Status.PENDING,
-            now_ms,
+            0,  # when it began is not in the change, and nothing may expire because of how long it is leased
             owner=change.owner,
             lease_until_ms=change.lease_until_ms,
         )

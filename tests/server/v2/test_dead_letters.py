@@ -154,3 +154,22 @@ def test_a_deadline_that_has_passed_does_not_kill_it_again(v2: V2) -> None:
 @pytest.mark.parametrize("place", ["0/" + "9" * 5_000, "9" * 5_000 + "/0"])
 def test_a_number_that_python_will_not_read_is_nobodys_place(v2: V2, place: str) -> None:
     assert v2.call("GET", f"/v2/dead-letters/{v2.topic}/{place}", expect=404)["error"] == "NOT_FOUND"
+
+
+def test_a_page_ends_when_it_is_large_enough(start_server: StartServer) -> None:
+    """Ten thousand of a megabyte each would be in memory at once."""
+    server = start_server("--max-read-bytes", "1000")
+    server.create("t")
+    v2 = V2(server, "t")
+    v2.produce(*("x" * 400 for _ in range(7)))
+    v2.nack(*(m | {"retryable": False} for m in v2.fetch(max_bytes=1000)))
+    while rest := v2.fetch(max_bytes=1000):
+        v2.nack(*(m | {"retryable": False} for m in rest))
+    sizes, after = [], None
+    while True:
+        page = v2.call("GET", "/v2/dead-letters", params={"topic": "t"} | ({"after": after} if after else {}))
+        sizes.append(len(page["dead_letters"]))
+        after = page["next"]
+        if after is None:
+            break
+    assert sizes == [3, 3, 1]

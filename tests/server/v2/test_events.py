@@ -71,3 +71,15 @@ def test_a_stop_ends_the_stream(start_server: StartServer) -> None:
 def test_what_is_asked_for_is_checked(v2: V2) -> None:
     v2.call("GET", "/v2/events?interval_ms=1", expect=400)
     v2.call("GET", "/v2/events?colour=red", expect=400)
+
+
+def test_the_head_of_the_events_is_an_answer_with_an_end(v2: V2) -> None:
+    """Its body is not sent, so nobody would ever know when it is over: the next request on the connection waits."""
+    with v2.server.connect() as connection:
+        head = b"HEAD /v2/events HTTP/1.1\r\nHost: x\r\n\r\n"
+        connection.sendall(head + head + b"GET /v1/healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        answers = b""
+        while data := connection.recv(65536):
+            answers += data
+    assert answers.count(b"HTTP/1.1 200") == 3
+    assert answers.count(b"text/event-stream") == 2

@@ -125,3 +125,12 @@ def test_a_group_forgotten_or_a_topic_deleted_while_a_fetch_waits_is_404(v2: V2)
             v2.server.await_metric(1, "slipstream_consumers", topic=v2.topic, group="g")
             assert httpx.delete(v2.server.base + path).status_code == 204
             assert "deleted meanwhile" in waiting.result()["message"]
+
+
+def test_a_fetch_gets_no_more_than_a_read_may(start_server: StartServer) -> None:
+    """Ten thousand messages of a megabyte would be in memory at once."""
+    server = start_server("--max-read-bytes", "1000")
+    server.create("t")
+    v2 = V2(server, "t")
+    v2.produce(*("x" * 400 for _ in range(7)))
+    assert len(v2.fetch(max_bytes=10**12)) == 2

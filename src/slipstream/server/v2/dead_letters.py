@@ -35,7 +35,7 @@ async def list_dead_letters(call: Call) -> DeadLetterList[Any]:
     )
     start = _parse_cursor(query.after)
     found: list[DeadLetterItem[Any]] = []
-    scanned = 0
+    scanned = size = 0
     for topic in topics:
         for partition in topic.partitions:
             here = (topic.name, partition.number)
@@ -43,7 +43,7 @@ async def list_dead_letters(call: Call) -> DeadLetterList[Any]:
                 continue
             first = start[1] if start is not None and here == start[0] else 0
             async for index, record in scan(call.engine, partition, first):
-                if len(found) >= query.limit or scanned >= SCANNED_MAX:
+                if len(found) >= query.limit or scanned >= SCANNED_MAX or size >= call.limits.read_bytes:
                     return DeadLetterList(dead_letters=found, next=f"{topic.name}/{partition.number}/{index}")
                 scanned += 1
                 redriven = is_redriven(partition, index)
@@ -51,6 +51,7 @@ async def list_dead_letters(call: Call) -> DeadLetterList[Any]:
                     continue
                 if selection.matches(partition.number, record):
                     found.append(dead_letter(topic.name, partition.number, record, redriven, call.codec))
+                    size += record.size
     return DeadLetterList(dead_letters=found, next=None)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable
@@ -35,6 +36,12 @@ class Call:
 
     def path(self, name: str) -> str:
         return str(self.request.path_params[name])
+
+    @property
+    def stopping(self) -> asyncio.Event:
+        """Set when the server stops: who waits for something answers then."""
+        stopping: asyncio.Event = self.request.app.state.stopping
+        return stopping
 
     @property
     def accept(self) -> str:

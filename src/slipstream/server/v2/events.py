@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Annotated, Any
 
 import msgspec
-from starlette.responses import StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from slipstream.api import GroupStats, Stats, TopicStats
 from slipstream.api.media import EVENTS
@@ -141,11 +141,12 @@ class Sampler:
         )
 
 
-async def events(call: Call) -> StreamingResponse:
+async def events(call: Call) -> Response:
     query: EventsQuery = call.query
-    stopping: asyncio.Event = call.request.app.state.stopping
-    stream = _stream(Sampler(call.engine), query, stopping)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    if call.request.method == "HEAD":
+        return Response(headers=headers, media_type=EVENTS)  # a stream would not end, though none of it is sent
+    stream = _stream(Sampler(call.engine), query, call.stopping)
     return StreamingResponse(stream, headers=headers, media_type=EVENTS)
 
 

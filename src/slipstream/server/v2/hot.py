@@ -191,7 +191,9 @@ class Hot:
         self._check_count(request.max_messages)
         if request.wait_ms > self.limits.wait_ms:
             raise InvalidArgument(f"wait_ms must be at most {self.limits.wait_ms} (max_wait_ms)")
-        exchange.pending = Fetch(self.engine, Reply(exchange), request)
+        # Less than was asked for is an answer, too; all of it would have to be in memory at once.
+        max_bytes = min(request.max_bytes, self.limits.read_bytes)
+        exchange.pending = Fetch(self.engine, Reply(exchange), request, max_bytes)
 
     # Settle
 

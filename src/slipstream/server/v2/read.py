@@ -28,7 +28,7 @@ async def read(call: Call) -> ReadResponse[Any] | Response:
     _check(call, query)
     partition = _partition(engine.broker.topic(call.path("topic")), query)
     if query.wait_ms:
-        await _wait(engine, partition, query)
+        await _wait(engine, partition, query, call.stopping)
     if ARROW in call.accept:
         return await _read_arrow(engine, partition, query)
     records = await read_slice(lambda: _slice(engine, partition, query), LogSlice.records)
@@ -99,19 +99,19 @@ def _next(partition: Partition, query: ReadQuery, last: int | None) -> int:
     return max(query.from_ or 0, next_offset(partition))
 
 
-async def _wait(engine: Engine, partition: Partition, query: ReadQuery) -> None:
-    """Until there is something to read, or the time is up."""
+async def _wait(engine: Engine, partition: Partition, query: ReadQuery, stopping: asyncio.Event) -> None:
+    """Until there is something to read, the time is up, or the server stops."""
     first, end = _range(partition, query)
     if first < end:
         return
     written = asyncio.Event()
     engine.watch(partition, written.set)
+    waits = [asyncio.create_task(event.wait()) for event in (written, stopping)]
     try:
-        async with asyncio.timeout(query.wait_ms / 1000):
-            await written.wait()
-    except TimeoutError:
-        pass
+        await asyncio.wait(waits, timeout=query.wait_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
     finally:
+        for wait in waits:
+            wait.cancel()
         engine.unwatch(partition, written.set)
 
 
