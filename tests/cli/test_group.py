@@ -18,7 +18,7 @@ def test_a_group_is_shown_with_what_it_has_in_flight(cli: Commands) -> None:
     assert "WATERMARK" in shown
     assert "leased" in shown
     assert cli.json("group", "list", cli.topic)[0]["group"] == "g"
-    assert "has never read" in cli.run("group", "show", cli.topic, "nobody", expect=3).stderr
+    assert "has no group" in cli.run("group", "show", cli.topic, "nobody", expect=3).stderr
 
 
 def test_a_group_is_sent_to_either_end_an_offset_or_a_time(cli: Commands) -> None:

@@ -12,12 +12,12 @@ Natural = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class RetryPolicyFields(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, frozen=True):
-    """How failures are repeated."""
+    """How failures are repeated. In an envelope what is absent is 0; for a topic it stays as it was."""
 
     max_attempts: Natural | None = None
-    """0 or absent: without end."""
+    """0: without end."""
     backoff_ms: Natural | None = None
-    """The first pause; it doubles. 0 or absent: at once."""
+    """The first pause; it doubles. 0: none."""
     max_backoff_ms: Natural | None = None
 
 

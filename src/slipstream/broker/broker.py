@@ -74,7 +74,7 @@ class Broker:
         if not 1 <= partitions <= self.config.partitions_max:
             raise InvalidArgument(f"partitions must be between 1 and {self.config.partitions_max}")
         if len(self.state.topics) >= self.config.topics_max:
-            raise InvalidArgument(f"this broker already has its {self.config.topics_max} topics (topics_max)")
+            raise InvalidArgument(f"this broker already has its {self.config.topics_max} topics (max_topics)")
         change = TopicCreated(self.state.next_topic_id(), name, partitions, overrides or TopicOverrides(), now_ms)
         self.effects.changes.append(encode_change(change))
         topic = self.state.topic_created(change)
@@ -211,7 +211,7 @@ class Broker:
     def _create_group(self, topic: Topic, name: str) -> Group:
         _check_name("group", name)
         if len(self.state.groups_by_id) >= self.config.groups_max:
-            raise InvalidArgument(f"this broker already has its {self.config.groups_max} groups (groups_max)")
+            raise InvalidArgument(f"this broker already has its {self.config.groups_max} groups (max_groups)")
         change = GroupCreated(self.state.next_group_id(), topic.id, name)
         self.effects.changes.append(encode_change(change))
         return self.state.group_created(change)
@@ -312,7 +312,7 @@ class Broker:
     def group(self, name: str, group_name: str) -> Group:
         group = self.topic(name).groups.get(group_name)
         if group is None:
-            raise NotFound(f"group {group_name!r} has never read {name}")
+            raise NotFound(f"{name} has no group {group_name!r}: its first fetch or stream makes it")
         return group
 
     def seek(

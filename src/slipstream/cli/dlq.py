@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import rich_click as click
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -138,17 +139,18 @@ def redrive(
 
     selection["messages"] = [Place(place.partition, place.offset) for place in places] or None
     counted = client.redrive(topic, dry_run=True, **(selection | {"rate": None})).wait()
-    if dry_run:
-        _answer(output, counted)
-        return
-    if not counted.redriven:
-        _answer(output, counted)
+    if dry_run or not counted.redriven:
+        _answer(output, msgspec.structs.replace(counted, dry_run=dry_run))
         return
     if not yes:
         target = selection["to"] or "where they came from"
-        click.confirm(f"Send {counted.redriven:,} dead letters of {topic} to {target}?", abort=True, err=True)
+        click.confirm(f"Send {_letters(counted.redriven)} of {topic} to {target}?", abort=True, err=True)
     started = client.redrive(topic, **selection)
     _answer(output, started.status if no_wait else _follow(output, started, counted.redriven))
+
+
+def _letters(count: int) -> str:
+    return f"{count:,} dead letter" + ("" if count == 1 else "s")
 
 
 def _follow(output: Output, started: SyncRedrive, total: int) -> RedriveStatus:
@@ -172,15 +174,15 @@ def _answer(output: Output, status: RedriveStatus) -> None:
         output.say(f"started redrive {status.id}")
         return
     verb = "would be sent back" if status.dry_run else "sent back"
-    before = f"; {status.skipped:,} were sent back before" if status.skipped else ""
-    output.say(f"{status.redriven:,} dead letters {verb}{before}")
+    before = f"; {status.skipped:,} before" if status.skipped else ""
+    output.say(f"{_letters(status.redriven)} {verb}{before}")
 
 
 @dlq.command(epilog=EXIT_CODES)
 @speaks
 def redrives(client: Client, output: Output) -> None:
     """List the redrives under way, and the last ones that ended."""
-    found = client.redrives()
+    found = [each for each in client.redrives() if not each.dry_run]
     if output.as_json:
         output.json(found)
     elif not found:

@@ -75,7 +75,7 @@ def _show_in_flight(output: Output, info: GroupInfo) -> None:
     now_ms = dt.datetime.now(dt.UTC).timestamp() * 1000
     output.say("")
     output.table(
-        [">PARTITION", ">OFFSET", "STATE", ">FOR ANOTHER", ">ATTEMPTS", "OWNER", "LAST ERROR"],
+        [">PARTITION", ">OFFSET", "STATE", ">LEFT", ">ATTEMPTS", "OWNER", "LAST ERROR"],
         [
             (
                 m.partition,

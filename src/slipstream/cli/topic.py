@@ -183,6 +183,8 @@ def change(
     if output.as_json:
         output.json(info)
     else:
+        if partitions is not None:
+            output.say(f"{name} has {len(info.partitions)} partitions\n")
         output.table(["CONFIGURATION", "", ""], _config_rows(info))
 
 

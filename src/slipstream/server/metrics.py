@@ -92,7 +92,11 @@ class BrokerCollector(Collector):
                 "Router errors, time-outs and impossible targets",
                 (router.failed_total if router else 0) + broker.intake.router_misses_total,
             ),
-            "idempotency_evicted": ("Keys forgotten before their time", broker.state.produced.evicted),
+            "redriven": ("Dead letters sent back", broker.intake.redriven_total),
+            "idempotency_evicted": (
+                "Keys forgotten before their time",
+                broker.state.produced.evicted + broker.state.batches.evicted + broker.state.once.evicted,
+            ),
         }
         for name, (text, value) in totals.items():
             yield CounterMetricFamily(f"slipstream_{name}", text, value=value)

@@ -13,6 +13,18 @@ it; only the disk and the time are not real. Nothing sleeps: leases, retries, de
 says so. With pytest, ask for the fixture `slipstream_broker`.
 """
 
-from slipstream.testing.broker import MemoryBroker
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from slipstream.testing.broker import MemoryBroker
 
 __all__ = ["MemoryBroker"]
+
+
+def __getattr__(name: str) -> object:
+    """Only when it is asked for: pytest loads the plugin in this package for every project, and this takes a second."""
+    if name == "MemoryBroker":
+        from slipstream.testing.broker import MemoryBroker  # noqa: PLC0415
+
+        return MemoryBroker
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

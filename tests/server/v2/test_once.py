@@ -56,7 +56,7 @@ def test_tenants_groups_and_keys_are_apart(v2: V2) -> None:
 
 
 def test_what_is_wrong_is_said(v2: V2) -> None:
-    assert "has never read" in once(v2, "begin", expect=404)["message"]
+    assert "has no group" in once(v2, "begin", expect=404)["message"]
     v2.fetch()
     assert "begin it first" in once(v2, "commit", expect=409)["message"]
     assert "key is required" in once(v2, "begin", expect=400, key="")["message"]

@@ -306,3 +306,11 @@ def test_an_unknown_parameter_or_path_is_refused(v2: V2) -> None:
 def test_a_seek_to_a_time_outside_the_calendar_is_refused(v2: V2) -> None:
     answer = v2.call("POST", v2.path("groups", "g", "seek"), {"time": "9999-12-31T23:59:59-14:00"}, 400)
     assert "years 1 to 9999" in answer["message"]
+
+
+def test_what_is_not_said_of_the_retry_policy_stays_as_it_was(v2: V2) -> None:
+    """To set the attempts must not take away the pauses between them."""
+    changed = v2.call("PATCH", v2.path(), {"config": {"retry": {"max_attempts": 3}}})
+    assert changed["config"]["retry"] == {"max_attempts": 3, "backoff_ms": 100, "max_backoff_ms": 10_000}
+    changed = v2.call("PATCH", v2.path(), {"config": {"retry": {"backoff_ms": 0}}})
+    assert changed["config"]["retry"] == {"max_attempts": 3, "backoff_ms": 0, "max_backoff_ms": 10_000}

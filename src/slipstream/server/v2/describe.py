@@ -88,7 +88,8 @@ def describe_config(config: TopicConfig | TopicOverrides) -> TopicConfigFields:
     )
 
 
-def to_overrides(fields: TopicConfigFields) -> TopicOverrides:
+def to_overrides(fields: TopicConfigFields, before: RetryPolicy) -> TopicOverrides:
+    """What is not said of the retry policy stays as it was before."""
     retry = fields.retry
     return TopicOverrides(
         max_in_flight=fields.max_in_flight,
@@ -96,7 +97,11 @@ def to_overrides(fields: TopicConfigFields) -> TopicOverrides:
         max_waiting_bytes=fields.max_waiting_bytes,
         retry=None
         if retry is None
-        else RetryPolicy(retry.max_attempts or 0, retry.backoff_ms or 0, retry.max_backoff_ms or 0),
+        else RetryPolicy(
+            before.max_attempts if retry.max_attempts is None else retry.max_attempts,
+            before.backoff_ms if retry.backoff_ms is None else retry.backoff_ms,
+            before.max_backoff_ms if retry.max_backoff_ms is None else retry.max_backoff_ms,
+        ),
         retention_ms=fields.retention_ms,
         retention_bytes=fields.retention_bytes,
         hold_unfinished=fields.hold_unfinished,

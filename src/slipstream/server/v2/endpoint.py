@@ -113,7 +113,12 @@ async def _decode_body(endpoint: Endpoint, request: Request, content_type: bytes
 def _decode_query(endpoint: Endpoint, request: Request) -> Any:
     given = dict(request.query_params)
     if endpoint.query is not None:
-        return msgspec.convert(given, endpoint.query, strict=False)
+        try:
+            return msgspec.convert(given, endpoint.query, strict=False)
+        except msgspec.ValidationError as error:
+            if "RFC3339" in str(error) and any(" " in value for value in given.values()):
+                raise InvalidArgument(f"{error} (a + in a query is a space: write %2B, or a time with Z)") from error
+            raise
     if given:
         raise InvalidArgument(f"unknown parameter {min(given)!r}: this call has none")
     return None

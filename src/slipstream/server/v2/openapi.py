@@ -42,6 +42,9 @@ def openapi() -> dict[str, Any]:
     references, components = msgspec.json.schema_components([*types, ErrorResponse], ref_template=_REFERENCE)
     schemas = dict(zip(map(str, types), references, strict=False))
     _describe_fields(components)
+    for component in components.values():
+        if "description" in component:
+            component["description"] = inspect.cleandoc(component["description"])
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in ENDPOINTS:
         path = _PARAMETER.sub(r"{\1}", endpoint.path)

@@ -17,7 +17,7 @@ from slipstream.api import (
     TopicInfo,
     TopicList,
 )
-from slipstream.broker import InvalidArgument, Partition, TopicOverrides
+from slipstream.broker import InvalidArgument, Partition, Topic, TopicOverrides
 from slipstream.server.v2.describe import describe_group, describe_topic, summarize_topic, to_overrides
 from slipstream.server.v2.endpoint import Call, Endpoint
 from slipstream.server.wire import time_ms
@@ -32,7 +32,7 @@ async def create_topic(call: Call) -> TopicCreated:
     request: CreateTopicRequest = call.body
     engine = call.engine
     exists = request.name in engine.broker.state.topics
-    overrides = to_overrides(request.config)
+    overrides = to_overrides(request.config, engine.broker.config.topic.retry)
     topic = await engine.perform(
         lambda broker, now_ms: broker.create_topic(now_ms, request.name, request.partitions, overrides)
     )
@@ -46,19 +46,19 @@ async def show_topic(call: Call) -> TopicInfo:
 async def change_topic(call: Call) -> TopicInfo:
     request: TopicChange = call.body
     name = call.path("topic")
-    overrides = _changed(call.engine.broker.topic(name).overrides, request)
+    overrides = _changed(call.engine.broker.topic(name), request)
     topic = await call.engine.perform(
         lambda broker, now_ms: broker.change_topic(now_ms, name, overrides, request.partitions)
     )
     return describe_topic(topic, call.engine.now_ms())
 
 
-def _changed(overrides: TopicOverrides, request: TopicChange) -> TopicOverrides:
+def _changed(topic: Topic, request: TopicChange) -> TopicOverrides:
     names = TopicConfigFields.__struct_fields__
     unknown = [name for name in request.reset if name not in names]
     if unknown:
         raise InvalidArgument(f"reset: there is no {unknown[0]!r}; there are {', '.join(names)}")
-    given = to_overrides(request.config)
+    given = to_overrides(request.config, topic.config.retry)
     changed: dict[str, object] = dict.fromkeys(request.reset)
     for name in names:
         value = getattr(given, name)
@@ -66,7 +66,7 @@ def _changed(overrides: TopicOverrides, request: TopicChange) -> TopicOverrides:
             if name in changed:
                 raise InvalidArgument(f"{name} is both set and reset: do one of them")
             changed[name] = value
-    return replace(overrides, **changed)
+    return replace(topic.overrides, **changed)
 
 
 async def delete_topic(call: Call) -> None:
