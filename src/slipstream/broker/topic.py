@@ -106,6 +106,7 @@ class Partition:
         "first_offset",
         "floor_bytes",
         "floor_count",
+        "last_seen",
         "log",
         "number",
         "redriven",
@@ -131,6 +132,8 @@ class Partition:
         self.floor_count = 0
         """At least this many records are finished by every group that counts; and their bytes."""
         self.floor_bytes = 0
+        self.last_seen = (-1, 0)
+        """(index, offset) of the record that was the last one when somebody last asked: it may lie on the disk."""
         self.redriven: IndexSet | None = None
         """Of dead letters: those that were sent back."""
 

@@ -7,6 +7,9 @@ import itertools
 
 import pytest
 
+from slipstream.record import Record
+from slipstream.server.v2.describe import describe_topic
+from tests.broker.simulator import Simulator
 from tests.conftest import StartServer
 from tests.server.v2.wire import V2, values
 from tests.server_process import ServerProcess
@@ -306,3 +309,21 @@ def test_an_unknown_parameter_or_path_is_refused(v2: V2) -> None:
 def test_a_seek_to_a_time_outside_the_calendar_is_refused(v2: V2) -> None:
     answer = v2.call("POST", v2.path("groups", "g", "seek"), {"time": "9999-12-31T23:59:59-14:00"}, 400)
     assert "years 1 to 9999" in answer["message"]
+
+
+def test_looking_again_does_not_read_the_disk_again() -> None:
+    """With 512 partitions and two groups that are behind, each look took most of a second, and everybody waited."""
+    sim = Simulator()
+    sim.create()
+    sim.produce()
+    topic = sim.broker.topic("t")
+    sim.broker.seek(sim.now_ms, "t", "g", lambda partition: partition.first_index)
+    first = describe_topic(topic, sim.now_ms)
+
+    def read(index: int) -> Record:
+        raise AssertionError("read again")
+
+    topic.partitions[0].log.read = read  # type: ignore[method-assign]
+    assert describe_topic(topic, sim.now_ms) == first
+    assert first.partitions[0].next_offset == 1
+    assert first.groups[0].partitions[0].oldest_unfinished_ms == sim.now_ms

@@ -32,7 +32,10 @@ def next_offset(partition: Partition) -> int:
     """Everything written to the partition is below this. Raises LogUnreadable."""
     if partition.committed == partition.first_index:
         return first_offset(partition)
-    return partition.log.read(partition.committed - 1).offset + 1
+    last = partition.committed - 1
+    if partition.last_seen[0] != last:
+        partition.last_seen = (last, partition.log.read(last).offset)
+    return partition.last_seen[1] + 1
 
 
 def describe_partition(partition: Partition) -> PartitionInfo:
@@ -139,10 +142,12 @@ def oldest_unfinished_ms(progress: Progress) -> int | None:
     index = min((lease.index for lease in progress.leases.values()), default=progress.position)
     if index >= progress.partition.committed:
         return None
-    try:
-        return progress.partition.log.read(index).timestamp_ms
-    except LogUnreadable:
-        return None  # the group says so itself, in `unreadable`
+    if progress.oldest_seen[0] != index:
+        try:
+            progress.oldest_seen = (index, progress.partition.log.read(index).timestamp_ms)
+        except LogUnreadable:
+            return None  # the group says so itself, in `unreadable`
+    return progress.oldest_seen[1]
 
 
 def _in_flight(group: Group) -> list[InFlight]:
