@@ -22,8 +22,9 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from bench.batch import Kind
 from bench.load import LoadResult
-from bench.servers import echo, full_path_load, produce_load, slipstream
+from bench.servers import batch_load, echo, find_redis, full_path_load, produce_load, redis, slipstream
 
 ROOT = Path(__file__).parent.parent
 FEW, MANY = 10_000, 5_000_000
@@ -54,6 +55,7 @@ def main() -> None:
     try:
         sync_ms = measure_sync_ms(scratch)
         rows = measure_speed(scratch, arguments.rounds, arguments.seconds, sync_ms)
+        rows += measure_batches(scratch, arguments.rounds, arguments.seconds)
         if not arguments.quick:
             rows += measure_flatness(scratch, arguments.rounds, arguments.seconds)
     finally:
@@ -109,6 +111,44 @@ def _row(what: str, results: list[LoadResult], baseline: list[LoadResult], targe
         f"≥ {target:.2f}" if target is not None else "",
         ratio >= target if target is not None else None,
     )
+
+
+def measure_batches(scratch: Path, rounds: int, seconds: float) -> list[Row]:
+    """100 messages a request, next to one a request and next to Redis in the same round."""
+    redis_command = find_redis()
+    results: dict[str, list[LoadResult]] = {"one": [], "json": [], "msgpack": [], "redis": [], "drain": []}
+    for number in range(rounds):
+        console.print(f"[dim]batches, round {number + 1} of {rounds}[/]")
+        kinds: tuple[Kind, ...] = ("json", "msgpack")
+        with slipstream(scratch / f"one-{number}") as server:
+            server.post("/v1/topics", {"name": "t", "partitions": PARTITIONS})
+            results["one"].append(produce_load(server, "t", seconds))
+        for kind in kinds:
+            with slipstream(scratch / f"{kind}-{number}") as server:
+                server.post("/v1/topics", {"name": "t", "partitions": PARTITIONS})
+                results[kind].append(batch_load(server.port, "t", kind, seconds))
+        if redis_command is not None:
+            with redis(scratch / f"redis-{number}", redis_command) as port:
+                results["redis"].append(batch_load(port, "t", "redis", seconds))
+        with slipstream(scratch / f"drain-{number}", "--durability", "off") as server:
+            server.post("/v1/topics", {"name": "t", "partitions": PARTITIONS})
+            batch_load(server.port, "t", "msgpack", 1.0)
+            results["drain"].append(batch_load(server.port, "t", "drain", 0, server.next_offset("t")))
+        for name in ("one", "json", "msgpack", "redis", "drain"):
+            shutil.rmtree(scratch / f"{name}-{number}", ignore_errors=True)
+    rows = [
+        _row(f"produce, durable, 100 a request, {name} (÷ one a request)", results[kind], results["one"], 5.0)
+        for name, kind in (("MessagePack", "msgpack"), ("JSON", "json"))
+    ]
+    if results["redis"]:
+        what = "Redis Streams, 100 pipelined, appendfsync always (÷ it: ours, MessagePack)"
+        ratio = _row(what, results["msgpack"], results["redis"], 1.0)
+        rows.append(msgspec.structs.replace(_row(what, results["redis"], results["redis"], None), ratio=ratio.ratio))
+        rows[-1].target, rows[-1].met = ratio.target, ratio.met
+    drained = statistics.median(result.rate for result in results["drain"])
+    row = _row("fetch + ack, 100 a request, durability off", results["drain"], results["drain"], None)
+    rows.append(msgspec.structs.replace(row, ratio="", target="≥ 100,000/s", met=drained >= 100_000))
+    return rows
 
 
 def measure_flatness(scratch: Path, rounds: int, seconds: float) -> list[Row]:

@@ -13,12 +13,14 @@ import sys
 import time
 from array import array
 from itertools import cycle
-from typing import Literal, cast
+from typing import Literal, TypeAlias, cast
 
 import msgspec
 import uvloop
 
 from bench.load import LoadResult, summarise
+
+Kind: TypeAlias = Literal["json", "msgpack", "redis", "drain"]
 
 DIFFERENT = 64
 """Requests in turn, each with its own random values."""
@@ -27,7 +29,7 @@ DIFFERENT = 64
 class Batches(msgspec.Struct, kw_only=True):
     port: int
     topic: str
-    kind: Literal["json", "msgpack", "redis", "drain"]
+    kind: Kind
     batch: int = 100
     value_bytes: int = 200
     connections: int = 16

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,10 +16,13 @@ from pathlib import Path
 import httpx
 import msgspec
 
+from bench.batch import Batches, Kind
 from bench.full_path import FullPath
 from bench.load import Load, LoadResult
 
 VALUE_BYTES = 200
+PRODUCERS = 16
+DRAINERS = 4
 
 
 class Server:
@@ -37,6 +42,10 @@ class Server:
 
     def post(self, path: str, body: object) -> None:
         httpx.post(f"http://127.0.0.1:{self.port}{path}", json=body).raise_for_status()
+
+    def next_offset(self, topic: str) -> int:
+        answer = httpx.get(f"http://127.0.0.1:{self.port}/v2/topics/{topic}").raise_for_status()
+        return int(answer.json()["next_offset"])
 
     def memory_mb(self) -> tuple[float, float]:
         """Resident memory of the process itself, and of the processes it started."""
@@ -74,6 +83,46 @@ def slipstream(data: Path, *arguments: str) -> Iterator[Server]:
         yield server
     finally:
         server.end()
+
+
+def find_redis() -> str | None:
+    """A Redis server, or Valkey, which is the same for this; None where none is installed."""
+    return shutil.which("redis-server") or shutil.which("valkey-server")
+
+
+@contextlib.contextmanager
+def redis(data: Path, command: str) -> Iterator[int]:
+    """Its port, once it answers. It syncs every write before it answers, as we do."""
+    data.mkdir()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = ["--port", str(port), "--dir", str(data), "--save", "", "--appendonly", "yes", "--appendfsync", "always"]
+    process = subprocess.Popen([command, *options], stdout=subprocess.DEVNULL)
+    try:
+        while True:
+            with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+                break
+        yield port
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def batch_load(port: int, topic: str, kind: Kind, seconds: float, messages: int = 0) -> LoadResult:
+    """With few connections: what is in flight is the same number of messages as in the other loads, and more."""
+    return _generate(
+        "bench.batch",
+        Batches(
+            port=port,
+            topic=topic,
+            kind=kind,
+            value_bytes=VALUE_BYTES,
+            seconds=seconds,
+            connections=DRAINERS if kind == "drain" else PRODUCERS,
+            messages=messages,
+        ),
+    )
 
 
 def produce_load(server: Server, topic: str, seconds: float, connections: int = 64) -> LoadResult:

@@ -177,7 +177,7 @@ def _collect(name: str, schemas: dict[str, Any], shown: dict[str, None]) -> None
 def _type(name: str, schema: dict[str, Any]) -> Iterator[str]:
     yield from ("", f"### {_title(name)}", "")
     if "description" in schema:
-        yield from (schema["description"], "")
+        yield from (inspect.cleandoc(schema["description"]), "")
     if "enum" in schema:
         yield "One of " + ", ".join(f"`{each}`" for each in schema["enum"]) + "."
         return

@@ -59,6 +59,7 @@ NOT_MIRRORED = {
     "cli/test_settings.py": "settings.py is one file above the packages, and the command line is where they are given",
     "docs/test_client.py": "about the documentation",
     "docs/test_completeness.py": "about the documentation",
+    "docs/test_examples.py": "about the documentation",
     "docs/test_links.py": "about the documentation",
     "docs/test_routers.py": "about the documentation",
     "docs/test_sessions.py": "about the documentation",

@@ -44,6 +44,9 @@ class ListLog:
     def index_of(self, offset: int) -> int | None:
         return next((i for i, record in enumerate(self.records) if record.offset == offset), None)
 
+    def offset_before(self, index: int) -> int:
+        return self.read(index - 1).offset
+
     def index_from(self, offset: int) -> int:
         return next((i for i, record in enumerate(self.records) if record.offset >= offset), len(self.records))
 

@@ -8,8 +8,8 @@ import pytest
 
 from slipstream.client import (
     AsyncClient,
-    Conflict,
     ConnectionFailed,
+    InProgress,
     NotFound,
     Overloaded,
     SlipstreamError,
@@ -44,7 +44,7 @@ def test_what_the_server_asks_for_is_waited_for_in_full() -> None:
 
 
 def test_a_conflict_is_soon_taken_for_what_it_is() -> None:
-    assert give_up_ms(Conflict("under way"), Retries(for_ms=30_000)) == 2_000
+    assert give_up_ms(InProgress("under way"), Retries(for_ms=30_000)) == 2_000
     assert give_up_ms(Unavailable("gone"), Retries(for_ms=30_000)) == 30_000
 
 
@@ -55,7 +55,7 @@ def test_a_conflict_is_soon_taken_for_what_it_is() -> None:
         (ConnectionFailed("nobody there", sent=False), set(Repeat)),
         (ConnectionFailed("cut"), {Repeat.SAFE, Repeat.KEYED}),
         (Unavailable("stopping"), {Repeat.SAFE, Repeat.KEYED}),
-        (Conflict("being stored"), {Repeat.KEYED}),
+        (InProgress("being stored"), {Repeat.KEYED}),
         (NotFound("no topic"), set()),
         (SlipstreamError("anything else"), set()),
     ],

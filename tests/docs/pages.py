@@ -6,12 +6,18 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from scripts import generate_docs
+
 ROOT = Path(__file__).parent.parent.parent
 README = ROOT / "README.md"
 PROTOCOL = ROOT / "docs" / "protocol.md"
 OPERATIONS = ROOT / "docs" / "operations.md"
 CLIENT = ROOT / "docs" / "client.md"
 CONFIGURATION = ROOT / "docs" / "configuration.md"
+TESTING = ROOT / "docs" / "testing.md"
+GENERATED = [ROOT / "docs" / name for name in generate_docs.PAGES]
+TOPICS_OF_V2 = [page for page in sorted((ROOT / "docs" / "v2").glob("*.md")) if page not in GENERATED]
+"""The pages about `/v2`, without its reference."""
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -24,18 +30,23 @@ class Command(NamedTuple):
 
 def blocks(page: Path, language: str) -> list[str]:
     """The fenced blocks in one language."""
-    return [found[2] for found in _FENCE.finditer(page.read_text()) if found[1] == language]
+    return [text for found, text in fences(page.read_text()) if found == language]
 
 
-def fences(page: Path) -> list[tuple[str, str]]:
+def fences(text: str) -> list[tuple[str, str]]:
     """All fenced blocks, in order: (language, text)."""
-    return [(found[1], found[2]) for found in _FENCE.finditer(page.read_text())]
+    return [(found[1], found[2]) for found in _FENCE.finditer(text)]
 
 
 def commands(block: str) -> list[Command]:
-    """A console block: lines that start with `$`, each with what it printed."""
-    parts = re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
-    return [Command(*part.split("\n", 1)) for part in parts]
+    """A console block: lines that start with `$`, and go on after a backslash, each with what it printed."""
+    found = re.finditer(r"^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE)
+    return [Command(each[1], each[2]) for each in found]
+
+
+def is_program(fragment: str) -> bool:
+    """Whether a block of Python is a file of its own: it starts with its name, `# worker.py`."""
+    return re.match(r"# \w+\.py\n", fragment) is not None
 
 
 def prose(page: Path) -> str:

@@ -2,74 +2,23 @@
 
 from __future__ import annotations
 
-import ast
-import asyncio
-import contextlib
 import inspect
-import io
 import json
 import re
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from slipstream import client as package
 from slipstream.client import AsyncClient, Client, SlipstreamError
-from tests.docs.pages import CLIENT, blocks, fences, quoted, rows, section
+from tests.docs.examples import examples, program, run_page
+from tests.docs.pages import CLIENT, quoted, rows, section
 from tests.server_process import ServerProcess
-
-URL = "http://127.0.0.1:8080"
-
-
-def fragments() -> Iterator[tuple[str, str]]:
-    """(code, what it prints), without the programs."""
-    found = fences(CLIENT)
-    for number, (language, text) in enumerate(found):
-        if language == "python" and not text.startswith("# "):
-            following = found[number + 1] if number + 1 < len(found) else ("", "")
-            yield text, following[1] if following[0] == "text" else ""
 
 
 def test_the_fragments_print_what_they_are_said_to(server: ServerProcess) -> None:
-    namespace: dict[str, object] = {}
-
-    async def run() -> None:
-        for code, expected in fragments():
-            printed = io.StringIO()
-            compiled = compile(
-                code.replace(URL, server.base), CLIENT.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-            )
-            with contextlib.redirect_stdout(printed):
-                awaitable = eval(compiled, namespace)
-                if inspect.isawaitable(awaitable):
-                    await awaitable
-            assert printed.getvalue() == expected, code
-
-    assert sum(bool(expected) for _, expected in fragments()) > 5
-    asyncio.run(run())
-
-
-@contextlib.contextmanager
-def program(name: str, server: ServerProcess, directory: Path) -> Iterator[list[str]]:
-    """Runs it, and stops it at the end; then the list has what it printed."""
-    (code,) = [block for block in blocks(CLIENT, "python") if block.startswith(f"# {name}\n")]
-    path = directory / name
-    path.write_text(code.replace(URL, server.base))
-    process = subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, text=True)
-    printed: list[str] = []
-    try:
-        yield printed
-        process.send_signal(signal.SIGTERM)
-        out, _ = process.communicate(timeout=30)
-        assert process.returncode == 0
-        printed += out.splitlines()
-    finally:
-        process.kill()
-        process.wait()
+    assert sum(bool(example.output) for example in examples(CLIENT)) > 5
+    run_page(CLIENT, server)
 
 
 def test_the_worker_enriches_what_it_can(server: ServerProcess, tmp_path: Path) -> None:
@@ -78,7 +27,7 @@ def test_the_worker_enriches_what_it_can(server: ServerProcess, tmp_path: Path) 
         client.create_topic("tasks.done")
         tasks = [{"customer": 1}, {"region": "moon", "customer": 2}, {"nobody": 0}]
         client.produce_batch("tasks.enrich", [json.dumps(task) for task in tasks])
-        with program("enrich.py", server, tmp_path):
+        with program(CLIENT, "enrich.py", server, tmp_path):
             done = client.scan("tasks.done", follow=True)
             assert {next(done).value, next(done).value} == {json.dumps(task).encode() for task in tasks[:2]}
             while not any(topic.name == "dlq.tasks.enrich" for topic in client.topics()):
@@ -93,7 +42,7 @@ def test_the_worker_bills_once(server: ServerProcess, tmp_path: Path) -> None:
         client.create_topic("invoices")
         for _ in range(2):  # the same order in two messages, as from a producer that was not sure
             client.produce("invoices", "order 17", idempotency_key="17", partition_override=0, tenant_id="acme")
-        with program("billing.py", server, tmp_path) as printed:
+        with program(CLIENT, "billing.py", server, tmp_path) as printed:
             finished(client)
             client.seek("invoices", "billing", to="earliest")  # everything again
             finished(client)

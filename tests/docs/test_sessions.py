@@ -2,49 +2,55 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from slipstream.api import TopicConfigFields
+from slipstream.client import Client, compose
 from tests.conftest import StartServer
-from tests.docs.pages import OPERATIONS, README, blocks, commands
+from tests.docs.examples import plain, program, run_command, run_line, run_page
+from tests.docs.pages import OPERATIONS, README, Command, blocks, commands, fences, section
 from tests.server_process import ServerProcess
 from tests.store.node import cut, flip
 
-BIN = Path(sys.executable).parent
-
-
-def run(line: str, directory: Path | None = None) -> str:
-    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
-    result = subprocess.run(
-        ["bash", "-c", line],
-        cwd=directory,
-        env=os.environ | {"PATH": path},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    return result.stdout
-
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the README speaks curl")
-def test_the_first_minute_of_the_readme_goes_as_it_says(server: ServerProcess) -> None:
-    session = [command for block in blocks(README, "console") for command in commands(block)]
-    assert len(session) > 8
-    for command in session:
-        assert "http://127.0.0.1:8080/" in command.line
-        output = run(command.line.replace("http://127.0.0.1:8080", server.base))
-        assert without_times(output) == without_times(command.output), command.line
+def test_the_readme_goes_as_it_says(server: ServerProcess) -> None:
+    assert len([command for block in blocks(README, "console") for command in commands(block)]) > 8
+    run_page(README, server)
 
 
-def without_times(output: str) -> str:
-    return re.sub(r'("routed_at_ms":) \d+', r"\1 0", output).rstrip("\n")
+def test_the_worker_of_the_readme_bills(server: ServerProcess, tmp_path: Path) -> None:
+    with Client(server.base) as client:
+        client.create_topic("orders")
+        client.produce_batch("orders", [compose("two books", key="user:1"), "nobody's"])
+        with program(README, "billing.py", server, tmp_path) as printed:
+            while not any(topic.name == "dlq.orders" for topic in client.topics()):
+                pass
+    assert printed == ["billed two books"]
+
+
+def session(title: str) -> list[Command]:
+    """The commands in a section of operations."""
+    found = fences(section(OPERATIONS, title))
+    return [command for language, block in found if language == "console" for command in commands(block)]
+
+
+def test_stuck_messages_are_found_and_freed_as_the_page_says(server: ServerProcess) -> None:
+    with Client(server.base) as client:
+        client.create_topic("orders", config=TopicConfigFields(max_in_flight=2))
+        client.produce_batch("orders", ["nobody's", "two books", "one lamp", "a chair"])
+        (dead,) = client.fetch("orders", "billing", max_messages=1)
+        dead.nack("no such customer", retryable=False)
+        failing, _ = client.fetch("orders", "billing", owner="w1", lease_ms=60_000)
+        failing.nack("the bank is closed", delay_ms=600_000)
+    found = session("Messages are stuck")
+    assert len(found) > 8
+    for command in found:
+        assert plain(run_command(command.line, server)) == plain(command.output), command.line
 
 
 @pytest.fixture
@@ -81,9 +87,9 @@ def damage(directory: Path) -> None:
 def test_the_doctor_says_what_the_page_shows(directory: Path, number: int, prepare: object) -> None:
     assert callable(prepare)
     prepare(directory)
-    samples = [command for block in blocks(OPERATIONS, "console") for command in commands(block)]
+    samples = session("Doctor")
     assert len(samples) == 4
-    output = run(samples[number].line, directory)
+    output = run_line(samples[number].line, directory=directory)
     assert without_places(output) == without_places(samples[number].output)
 
 

@@ -167,6 +167,10 @@ class Node(Running):
             self.engine.trim(found, number)
         self.engine._flush()
         self.until(lambda: not self.engine._in_journal)
+        self.await_files()
+
+    def await_files(self) -> None:
+        """Returns when what was given up so far is gone from the disk."""
         passed: list[bool] = []
         self.store.journal.barrier(lambda: passed.append(True))
         self.until(lambda: bool(passed))
@@ -192,7 +196,8 @@ class Node(Running):
 
 
 def image(node: Node, to: Path) -> Path:
-    """The directory as a crash at this moment would leave it."""
+    """The directory as a crash at this moment would leave it. Files do not come and go while it is copied."""
+    node.await_files()
     shutil.copytree(node.directory, to)
     return to
 

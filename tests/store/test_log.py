@@ -9,7 +9,7 @@ from slipstream.store import Disk, StoredLog
 from slipstream.store.checkpoint import SegmentInfo
 from slipstream.store.log import Chunk
 from slipstream.store.segment import PAGE_ROWS, PageCache, write_segment
-from tests.store.node import flip
+from tests.store.node import Node, flip
 
 
 class Stored:
@@ -187,3 +187,19 @@ def test_what_is_given_up_leaves_nothing_in_the_cache(stored: Stored) -> None:
     stored.log.drop_below(first.end_index)
     assert {path for path, _ in stored.log.cache._pages} == {second.path}
     assert stored.log.cache._checked == {second.path}
+
+
+def test_the_last_offset_of_a_segment_is_known_without_reading_it(tmp_path: Path) -> None:
+    with Node(tmp_path) as node:
+        node.create("t")
+        for _ in range(5):
+            node.produce("t", b"v")
+        node.compact()
+        log = node.store.log(1, 0)
+        [segment] = log.segments
+        (tmp_path / segment.path).unlink()
+        assert log.offset_before(5) == 4
+        node.produce("t", b"v")
+        assert log.offset_before(6) == 5, "in memory"
+        with pytest.raises(LogUnreadable):
+            log.offset_before(3)

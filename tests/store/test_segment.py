@@ -82,7 +82,7 @@ def test_a_page_cache_holds_no_more_than_it_may_and_keeps_what_was_used_last(tmp
     cache.page(info, 2)
     assert len(cache._pages) == 2
     assert cache.page(info, 0) is first
-    assert [cache.read(info, index).offset for index in (0, 511, 512, 2047)] == [0, 1022, 1024, 4094]
+    assert [cache.read(None, info, index).offset for index in (0, 511, 512, 2047)] == [0, 1022, 1024, 4094]
     assert len(cache._pages) == 2
 
 
@@ -90,4 +90,4 @@ def test_damage_is_found_on_the_first_read(tmp_path: Path) -> None:
     info = written(tmp_path, records(3))
     flip(tmp_path / info.path, info.file_bytes // 2)
     with pytest.raises(LogUnreadable, match="does not match its checksum"):
-        PageCache(tmp_path, 2).read(info, 0)
+        PageCache(tmp_path, 2).read(None, info, 0)

@@ -13,7 +13,7 @@ from slipstream.broker.envelope import Envelope, Routing
 
 
 class DeadLetterQuery(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, frozen=True):
-    """The parameters of `GET /v2/dead-letters`; all filters must match. Oldest first within each topic."""
+    """The parameters of `GET /v2/dead-letters`; all filters must match. Each partition oldest first."""
 
     topic: str | None = None
     """The topic they died in (or its dlq); absent: all."""
@@ -77,7 +77,7 @@ class RedriveRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=T
     """Messages a second; absent: as fast as it goes."""
     limit: Annotated[int, msgspec.Meta(ge=1)] | None = None
     dry_run: bool = False
-    """Only count."""
+    """Only count: `redriven` is then how many would be sent."""
 
 
 class RedriveState(enum.StrEnum):

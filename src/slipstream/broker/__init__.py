@@ -19,6 +19,7 @@ from slipstream.broker.envelope import (
 from slipstream.broker.errors import (
     BrokerError,
     FailedPrecondition,
+    InProgress,
     InvalidArgument,
     NotFound,
     Overloaded,
@@ -40,6 +41,7 @@ __all__ = [
     "Envelope",
     "FailedPrecondition",
     "Group",
+    "InProgress",
     "InvalidArgument",
     "Lease",
     "Meta",

@@ -348,7 +348,7 @@ class Broker:
     def _move(self, partition: Partition, index: int) -> GroupMoved:
         index = max(partition.first_index, min(index, partition.committed))
         log = partition.log
-        cursor = log.read(index - 1).offset if index > partition.first_index else partition.first_offset - 1
+        cursor = log.offset_before(index) if index > partition.first_index else partition.first_offset - 1
         return GroupMoved(0, partition.number, index, cursor, log.bytes_before(index))
 
     def pause(self, now_ms: int, name: str, group_name: str, *, paused: bool) -> Group:
@@ -392,6 +392,9 @@ class Broker:
     ) -> None:
         """The effect is done (`error` None) and is never to be repeated, or it failed and may begin again."""
         identity = self._once_key(name, group_name, key, tenant)
+        known = self.state.once.find(identity, now_ms)
+        if error is None and known is not None and known.status is Status.COMMITTED:
+            return  # said before, and the answer got lost
         self.state.once.settle(identity, now_ms, owner)
         error_text = (error or "")[: self.config.last_error_chars_max]
         change = OnceSettled(identity[1], identity[0], identity[2], error is None, error_text, now_ms)

@@ -92,7 +92,7 @@ class Dispatcher:
                 return
             if again is None and record.offset in progress.finished_ahead:
                 progress.step_over(record.offset)
-            elif not consumer.has_room(record.size + len(record.meta)):
+            elif consumer.credit is not None and not consumer.has_room(record.size + len(record.meta)):
                 consumer.credit = 0  # it is full; somebody else may take this one
             elif not self._deliver(progress, consumer, record, index, again, now_ms):
                 return
@@ -129,21 +129,14 @@ class Dispatcher:
             return self._postpone(progress, record, index, meta.deliver_at_ms)
         attempts, last_error = (before.attempts + 1, before.last_error) if before is not None else (1, "")
         until_ms = now_ms + consumer.lease_ms
-        change = Delivered(
-            progress.group.id,
-            progress.partition.number,
-            record.offset,
-            index,
-            record.size,
-            attempts,
-            consumer.owner,
-            until_ms,
-        )
+        size = len(record.key) + len(record.value)
+        number = progress.partition.number
+        change = Delivered(progress.group.id, number, record.offset, index, size, attempts, consumer.owner, until_ms)
         self.state.delivered(change)
         effects = self.effects
         effects.changes.append(encode_change(change))
-        effects.deliveries.append(Delivery(consumer, progress.partition.number, record, meta, attempts, last_error))
-        consumer.unsent_bytes += record.size + len(record.meta)
+        effects.deliveries.append(Delivery(consumer, number, record, meta, attempts, last_error))
+        consumer.unsent_bytes += size + len(record.meta)
         if consumer.credit is not None:
             consumer.credit -= 1
         self.delivered_total += 1

@@ -29,6 +29,10 @@ class FailedPrecondition(BrokerError):
     code = "FAILED_PRECONDITION"
 
 
+class InProgress(FailedPrecondition):
+    """Somebody is at it right now; a moment later it is done, or may be tried again (ruling 8)."""
+
+
 class Overloaded(BrokerError):
     """The slowest group has too much left to do; the producer should wait and try again (ruling 10)."""
 

@@ -265,6 +265,8 @@ class Group:
         """The next one in turn that can take a message."""
         consumers = self.consumers
         count = len(consumers)
+        if count == 1:
+            return consumers[0] if consumers[0].ready else None
         for step in range(count):
             turn = (self.turn + step) % count
             if consumers[turn].ready:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from slipstream.broker.errors import FailedPrecondition
+from slipstream.broker.errors import FailedPrecondition, InProgress
 
 Identity: TypeAlias = tuple[str, int, str]
 """(tenant, topic or group, key)"""
@@ -100,7 +100,7 @@ class Registry:
             if operation.status is Status.PENDING:
                 lapsed = operation.lease_until_ms and operation.lease_until_ms <= now_ms
                 if not lapsed and (not owner or operation.owner != owner):
-                    raise FailedPrecondition("an operation with this idempotency key is under way; try again later")
+                    raise InProgress("an operation with this idempotency key is under way; try again later")
         self.put(identity, Status.PENDING, now_ms, owner=owner, lease_until_ms=now_ms + lease_ms if lease_ms else 0)
         return True
 

@@ -12,7 +12,7 @@ from slipstream.broker.changes import BatchCommitted, Redriven, encode_change
 from slipstream.broker.config import BrokerConfig
 from slipstream.broker.delivery import Dispatcher, Entry
 from slipstream.broker.envelope import LATEST_MS, Envelope, Meta, Routing, RoutingDecision, decode_meta, encode_meta
-from slipstream.broker.errors import FailedPrecondition, InvalidArgument, NotFound, Overloaded, Unavailable
+from slipstream.broker.errors import FailedPrecondition, InProgress, InvalidArgument, NotFound, Overloaded, Unavailable
 from slipstream.broker.idempotency import Identity, Operation, Registry, Status, short
 from slipstream.broker.state import State
 from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, Topic, TopicConfig, partition_of
@@ -183,7 +183,7 @@ class Intake:
         if known is None or known.status is Status.FAILED:
             return None
         if known.status is Status.PENDING:
-            raise FailedPrecondition("a message with this idempotency key is being stored; try again later")
+            raise InProgress("a message with this idempotency key is being stored; try again later")
         return known
 
     # Batches with a key

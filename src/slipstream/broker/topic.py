@@ -75,6 +75,10 @@ class PartitionLog(Protocol):
         """The index of the record with this offset, or None where no record has it (any more)."""
         ...
 
+    def offset_before(self, index: int) -> int:
+        """The offset of the record before `index`, which is still there; at the end of the log it costs no reading."""
+        ...
+
     def index_from(self, offset: int) -> int:
         """The index of the first record still there that has this offset or a later one; the end if none has.
 
@@ -106,7 +110,6 @@ class Partition:
         "first_offset",
         "floor_bytes",
         "floor_count",
-        "last_seen",
         "log",
         "number",
         "redriven",
@@ -132,8 +135,6 @@ class Partition:
         self.floor_count = 0
         """At least this many records are finished by every group that counts; and their bytes."""
         self.floor_bytes = 0
-        self.last_seen = (-1, 0)
-        """(index, offset) of the record that was the last one when somebody last asked: it may lie on the disk."""
         self.redriven: IndexSet | None = None
         """Of dead letters: those that were sent back."""
 

@@ -43,7 +43,7 @@ def _filters(command: Any) -> Any:
 @click.option("-n", "--max", "maximum", type=click.IntRange(1), default=100, show_default=True, help="At most so many.")
 @speaks
 def list_dead_letters(client: Client, output: Output, topic: str | None, maximum: int, **filters: Any) -> None:
-    """List dead letters, of one topic or of all, oldest first."""
+    """List dead letters, of one topic or of all; each partition oldest first."""
     found: list[DeadLetterItem[bytes]] = []
     more = False
     for letter in client.dead_letters(topic, **filters):

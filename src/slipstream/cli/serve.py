@@ -16,8 +16,8 @@ from slipstream.settings import SettingError, SettingInfo, Settings, describe_se
 
 _HELP = """Run the broker.
 
-Stores everything in a data directory and answers the DriftQ v1 API on one port, until it is stopped with Ctrl-C or
-SIGTERM; then it answers what is under way and exits with 0.
+Stores everything in a data directory and answers the DriftQ v1 API and /v2 on one port, until it is stopped with Ctrl-C
+or SIGTERM; then it answers what is under way and exits with 0.
 
 Every setting has one name in three places: [bold]--max-in-flight[/] here, [bold]SLIPSTREAM_MAX_IN_FLIGHT[/] in the
 environment, [bold]max_in_flight = 256[/] in the TOML file. The command line wins over the environment, the environment

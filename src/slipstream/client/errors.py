@@ -36,7 +36,7 @@ class Conflict(SlipstreamError):
 
 
 class InProgress(Conflict):
-    """Somebody else is at this effect right now (`once`). Come back later: it may fail for them."""
+    """Somebody is at it right now: at this effect (`once`), or storing this message. Come back later."""
 
 
 class LeaseLost(Conflict):
@@ -104,7 +104,7 @@ def refusal(status: int, answer: ErrorResponse, retry_after_ms: int) -> Slipstre
         case HTTPStatus.NOT_FOUND:
             return NotFound(text, status=status, code=code)
         case HTTPStatus.CONFLICT:
-            return Conflict(text, status=status, code=code)
+            return (InProgress if answer.reason == "in_progress" else Conflict)(text, status=status, code=code)
         case HTTPStatus.GONE:
             return OffsetOutOfRange(text, earliest_offset=answer.earliest_offset or 0, status=status, code=code)
         case HTTPStatus.REQUEST_ENTITY_TOO_LARGE:

@@ -7,7 +7,7 @@ import random
 
 import msgspec
 
-from slipstream.client.errors import Conflict, ConnectionFailed, Overloaded, SlipstreamError, Unavailable
+from slipstream.client.errors import ConnectionFailed, InProgress, Overloaded, SlipstreamError, Unavailable
 
 
 class Repeat(enum.Enum):
@@ -42,7 +42,7 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True):
 
 
 BEING_STORED_MS = 2_000
-"""For how long 409 may say that a copy is being stored: a commit takes milliseconds. After that it means a conflict."""
+"""For how long a copy may be said to be under way: a commit takes milliseconds."""
 
 ENDLESS_ASKED_MS = 60_000
 
@@ -56,7 +56,7 @@ def may_repeat(error: SlipstreamError, repeat: Repeat) -> bool:
             return True  # the server says that it did nothing, or was never reached
         case Unavailable() | ConnectionFailed():
             return repeat is not Repeat.UNDONE
-        case Conflict():
+        case InProgress():
             return repeat is Repeat.KEYED
         case _:
             return False
@@ -64,7 +64,7 @@ def may_repeat(error: SlipstreamError, repeat: Repeat) -> bool:
 
 def give_up_ms(error: SlipstreamError, retries: Retries) -> int:
     """How long after the first attempt such a failure is still worth another one."""
-    return min(retries.for_ms, BEING_STORED_MS) if isinstance(error, Conflict) else retries.for_ms
+    return min(retries.for_ms, BEING_STORED_MS) if isinstance(error, InProgress) else retries.for_ms
 
 
 def asked_ms(error: SlipstreamError) -> int:

@@ -60,10 +60,13 @@ class StoredLog:
         tail = self.tail
         if index >= tail.first_index:
             return tail.records[index - tail.first_index]
+        last = self.cache.last
+        if last.log is self and last.first_index <= index < last.end_index:
+            return last.records[index - last.first_index]  # who reads one record mostly wants the next
         for chunk in self.sealed:
             if chunk.first_index <= index < chunk.end_index:
                 return chunk.records[index - chunk.first_index]
-        return self.cache.read(self._segment_of(index), index)
+        return self.cache.read(self, self._segment_of(index), index)
 
     def index_of(self, offset: int) -> int | None:
         for chunk in (*self.sealed, self.tail):
@@ -73,6 +76,14 @@ class StoredLog:
             if segment.first_offset <= offset <= segment.last_offset:
                 return self._index_in_segment(segment, offset)
         return None
+
+    def offset_before(self, index: int) -> int:
+        for segment in reversed(self.segments):
+            if segment.end_index == index:
+                return segment.last_offset
+            if segment.end_index < index:
+                break
+        return self.read(index - 1).offset
 
     def index_from(self, offset: int) -> int:
         for segment in self.segments:

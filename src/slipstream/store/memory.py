@@ -53,6 +53,9 @@ class MemoryLog:
         index = self.index_from(offset)
         return index if index < self.end_index and self.read(index).offset == offset else None
 
+    def offset_before(self, index: int) -> int:
+        return self.read(index - 1).offset
+
     def index_from(self, offset: int) -> int:
         return self.first_index + bisect_left(self.records, offset, key=_offset)
 

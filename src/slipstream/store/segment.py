@@ -181,6 +181,18 @@ def _columns(
             yield info.pages[page], reader.get_batch(page)
 
 
+class LastPage:
+    """The page that was read last, and of which log."""
+
+    __slots__ = ("end_index", "first_index", "log", "records")
+
+    def __init__(self, log: object, first_index: int, records: Sequence[Record]) -> None:
+        self.log = log
+        self.first_index = first_index
+        self.end_index = first_index + len(records)
+        self.records = records
+
+
 class PageCache:
     """Recently read pages, and which files have been checked since the start."""
 
@@ -189,11 +201,14 @@ class PageCache:
         self.pages_max = pages_max
         self._pages: OrderedDict[tuple[str, int], list[Record]] = OrderedDict()
         self._checked: set[str] = set()
+        self.last = LastPage(None, 0, ())
 
-    def read(self, info: SegmentInfo, index: int) -> Record:
+    def read(self, log: object, info: SegmentInfo, index: int) -> Record:
         row = index - info.first_index
         page = page_of(info, row)
-        return self.page(info, page)[row - info.pages[page]]
+        records = self.page(info, page)
+        self.last = LastPage(log, info.first_index + info.pages[page], records)
+        return records[row - info.pages[page]]
 
     def page(self, info: SegmentInfo, page: int) -> list[Record]:
         name = (info.path, page)
@@ -221,6 +236,7 @@ class PageCache:
 
     def forget(self, info: SegmentInfo) -> None:
         """The segment was merged or given up: nothing of it is read again."""
+        self.last = LastPage(None, 0, ())
         self._checked.discard(info.path)
         for page in range(len(info.pages)):
             self._pages.pop((info.path, page), None)

@@ -11,7 +11,7 @@ import msgspec
 
 from slipstream.api import ErrorResponse
 from slipstream.api.media import JSON, MSGPACK, NDJSON
-from slipstream.broker import BrokerError, InvalidArgument, NotFound, Overloaded
+from slipstream.broker import BrokerError, InProgress, InvalidArgument, NotFound, Overloaded
 
 Encode: TypeAlias = Callable[[Any], bytes]
 PayloadFields: TypeAlias = "tuple[str | bytes, Literal['base64'] | None]"
@@ -128,5 +128,7 @@ def payload_bytes(payload: object, encoding: str | None, what: str) -> bytes:
 def error_body(error: BrokerError) -> ErrorResponse:
     if isinstance(error, Overloaded):
         return ErrorResponse(error_code(error), error.message, "overloaded", error.retry_after_ms)
+    if isinstance(error, InProgress):
+        return ErrorResponse(error_code(error), error.message, "in_progress")
     earliest = error.earliest_offset if isinstance(error, OffsetOutOfRange) else None
     return ErrorResponse(error_code(error), error.message, earliest_offset=earliest)

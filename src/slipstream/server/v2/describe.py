@@ -32,10 +32,7 @@ def next_offset(partition: Partition) -> int:
     """Everything written to the partition is below this. Raises LogUnreadable."""
     if partition.committed == partition.first_index:
         return first_offset(partition)
-    last = partition.committed - 1
-    if partition.last_seen[0] != last:
-        partition.last_seen = (last, partition.log.read(last).offset)
-    return partition.last_seen[1] + 1
+    return partition.log.offset_before(partition.committed) + 1
 
 
 def describe_partition(partition: Partition) -> PartitionInfo:
@@ -137,9 +134,14 @@ def _describe_progress(progress: Progress) -> GroupPartition:
     )
 
 
+def oldest_unfinished(progress: Progress) -> int:
+    """The index of the oldest message that somebody should be working on; what is not due yet is not counted."""
+    return min((lease.index for lease in progress.leases.values()), default=progress.position)
+
+
 def oldest_unfinished_ms(progress: Progress) -> int | None:
-    """When the oldest message that somebody should be working on was stored; what is not due yet is not counted."""
-    index = min((lease.index for lease in progress.leases.values()), default=progress.position)
+    """When it was stored; None where there is none."""
+    index = oldest_unfinished(progress)
     if index >= progress.partition.committed:
         return None
     if progress.oldest_seen[0] != index:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from time import monotonic
 from typing import Annotated, Any
 
 import msgspec
@@ -11,9 +12,9 @@ from starlette.responses import Response, StreamingResponse
 
 from slipstream.api import GroupStats, Stats, TopicStats
 from slipstream.api.media import EVENTS
-from slipstream.broker import DEAD_LETTER_PREFIX, Group, Topic
+from slipstream.broker import DEAD_LETTER_PREFIX, Group, Progress, Topic
 from slipstream.engine import Engine
-from slipstream.server.v2.describe import oldest_unfinished_ms
+from slipstream.server.v2.describe import oldest_unfinished, oldest_unfinished_ms
 from slipstream.server.v2.endpoint import Call, Endpoint
 
 
@@ -28,6 +29,9 @@ class EventsQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, froz
 TOPICS_AT_A_TIME = 100
 """Ten thousand take a tenth of a second, and there may be as many who want to know."""
 
+LOOK_S = 0.005
+"""What one sample may spend on looking for the oldest messages."""
+
 
 class Sampler:
     """Takes the difference between two looks at the broker: counting costs the hot path nothing."""
@@ -36,11 +40,18 @@ class Sampler:
         self._engine = engine
         self._before_ms = 0
         self._totals: dict[Any, int] = {}
+        self._oldest: dict[tuple[int, int], tuple[int, int | None]] = {}
+        """(group, partition) → (index, when it was stored), as it was found the last time."""
+        self._found: dict[tuple[int, int], tuple[int, int | None]] = {}
+        """And this time."""
+        self._look_until = 0.0
 
     async def sample(self) -> Stats:
         """What happened since the last one; the first says nothing of rates. Others get their turn in between, so the
         numbers of one topic belong together, and those of two only nearly."""
         now_ms = self._engine.now_ms()
+        self._look_until = monotonic() + LOOK_S
+        self._oldest, self._found = self._found, {}
         interval_ms = max(1, now_ms - self._before_ms)
         before, totals = self._totals, self._count()
         self._before_ms, self._totals = now_ms, totals
@@ -52,7 +63,7 @@ class Sampler:
         topics: list[TopicStats] = []
         state = self._engine.broker.state
         for number, topic in enumerate(list(state.topics.values())):
-            if number % TOPICS_AT_A_TIME == 0:
+            if number and number % TOPICS_AT_A_TIME == 0:
                 await asyncio.sleep(0)
             if topic.id not in state.topics_by_id:
                 continue  # deleted meanwhile, and its log with it
@@ -109,8 +120,21 @@ class Sampler:
             for partition in dead.partitions
         )
 
+    def _oldest_ms(self, progress: Progress) -> int | None:
+        """When the oldest unfinished message was stored, as far as there is time to look: thousands of groups may be
+        behind, each on another page of the disk, and everybody else waits for this."""
+        place = (progress.group.id, progress.partition.number)
+        index = oldest_unfinished(progress)
+        known = self._oldest.get(place)
+        if (known is None or known[0] != index) and monotonic() < self._look_until:
+            known = (index, oldest_unfinished_ms(progress))
+        if known is None:
+            return None
+        self._found[place] = known
+        return known[1]
+
     def _group(self, group: Group, rate: Any, now_ms: int) -> GroupStats:
-        times = [time for time in map(oldest_unfinished_ms, group.progress) if time is not None]
+        times = [time for time in map(self._oldest_ms, group.progress) if time is not None]
         return GroupStats(
             group.name,
             sum(progress.lag for progress in group.progress),
