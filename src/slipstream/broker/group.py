@@ -86,6 +86,7 @@ class Progress:
         "finished_ahead",
         "group",
         "leases",
+        "oldest_seen",
         "partition",
         "position",
         "postponed",
@@ -115,6 +116,9 @@ class Progress:
         """When the broker will next look at the leases here."""
         self.unreadable = ""
         """Why the log could not be read on; the group stands still here."""
+        self.oldest_seen = (-1, 0)
+        """(index, when it was stored) of the record that was the oldest unfinished one when somebody last asked: who
+        watches asks every second, and it may lie on a page of its own on the disk."""
 
     @property
     def done(self) -> int:

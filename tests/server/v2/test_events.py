@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Generator
 from typing import Any
 
+from slipstream.broker import BrokerConfig
+from slipstream.engine import Engine
+from slipstream.server.v2.events import TOPICS_AT_A_TIME, Sampler
+from slipstream.store import MemoryStore
+from tests.client.loop import in_loop
 from tests.conftest import StartServer
 from tests.server.v2.wire import V2
 
@@ -83,3 +89,22 @@ def test_the_head_of_the_events_is_an_answer_with_an_end(v2: V2) -> None:
             answers += data
     assert answers.count(b"HTTP/1.1 200") == 3
     assert answers.count(b"text/event-stream") == 2
+
+
+@in_loop
+async def test_many_topics_are_looked_at_some_at_a_time() -> None:
+    """All at once, ten who watch eight thousand topics kept everybody else waiting for more than a second."""
+    engine = Engine(BrokerConfig(), MemoryStore())
+    engine.start(asyncio.get_running_loop())
+    for number in range(5 * TOPICS_AT_A_TIME):
+        engine.broker.create_topic(0, f"t{number}")
+    sampling = asyncio.create_task(Sampler(engine).sample())
+    turns = 0
+    while not sampling.done():
+        await asyncio.sleep(0)
+        turns += 1
+        if turns == 2:
+            await engine.delete_topic("t499")
+    assert turns >= 3, "and the delete took some as well"
+    assert [topic.topic for topic in (await sampling).topics] == [f"t{number}" for number in range(499)]
+    await engine.close()

@@ -7,6 +7,9 @@ import itertools
 
 import pytest
 
+from slipstream.record import Record
+from slipstream.server.v2.describe import describe_group
+from tests.broker.simulator import Simulator
 from tests.conftest import StartServer
 from tests.server.v2.wire import V2, values
 from tests.server_process import ServerProcess
@@ -314,3 +317,20 @@ def test_what_is_not_said_of_the_retry_policy_stays_as_it_was(v2: V2) -> None:
     assert changed["config"]["retry"] == {"max_attempts": 3, "backoff_ms": 100, "max_backoff_ms": 10_000}
     changed = v2.call("PATCH", v2.path(), {"config": {"retry": {"backoff_ms": 0}}})
     assert changed["config"]["retry"] == {"max_attempts": 3, "backoff_ms": 0, "max_backoff_ms": 10_000}
+
+
+def test_looking_again_does_not_read_the_disk_again() -> None:
+    """With 512 partitions and two groups that are behind, each look took most of a second, and everybody waited."""
+    sim = Simulator()
+    sim.create()
+    sim.produce()
+    topic = sim.broker.topic("t")
+    group = sim.broker.seek(sim.now_ms, "t", "g", lambda partition: partition.first_index)
+    first = describe_group(group, sim.now_ms)
+
+    def read(index: int) -> Record:
+        raise AssertionError("read again")
+
+    topic.partitions[0].log.read = read  # type: ignore[method-assign]
+    assert describe_group(group, sim.now_ms) == first
+    assert first.partitions[0].oldest_unfinished_ms == sim.now_ms

@@ -149,10 +149,12 @@ def oldest_unfinished_ms(progress: Progress) -> int | None:
     index = oldest_unfinished(progress)
     if index >= progress.partition.committed:
         return None
-    try:
-        return progress.partition.log.read(index).timestamp_ms
-    except LogUnreadable:
-        return None  # the group says so itself, in `unreadable`
+    if progress.oldest_seen[0] != index:
+        try:
+            progress.oldest_seen = (index, progress.partition.log.read(index).timestamp_ms)
+        except LogUnreadable:
+            return None  # the group says so itself, in `unreadable`
+    return progress.oldest_seen[1]
 
 
 def _in_flight(group: Group) -> list[InFlight]:
