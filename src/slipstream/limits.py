@@ -25,5 +25,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Messages in one request or answer of `/v2`."""
     wait_ms: int = 60_000
     """Longest wait for messages."""
+    redrives: int = 16
+    """Redrives under way at a time."""
     read_bytes: int = 64 << 20
     """Most that one read of the log may ask for."""

@@ -141,6 +141,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_batch_messages: Annotated[int, _limit("Messages in one request or answer of /v2.", ge=1)] = 10_000
     max_wait_ms: Annotated[int, _limit("Longest wait of a fetch or read of /v2.", ge=0)] = 60_000
     max_read_bytes: Annotated[int, _limit("Most that one read of the log may ask for.", ge=1)] = 64 << 20
+    max_redrives: Annotated[int, _limit("Redrives of dead letters under way at a time.", ge=1)] = 16
     max_line_bytes: Annotated[int, _limit("Request line.", ge=1)] = 64 << 10
     max_header_bytes: Annotated[int, _limit("All headers of a request.", ge=1)] = 64 << 10
     max_headers: Annotated[int, _limit("Number of headers.", ge=1)] = 100
@@ -210,6 +211,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             batch_messages=self.max_batch_messages,
             wait_ms=self.max_wait_ms,
             read_bytes=self.max_read_bytes,
+            redrives=self.max_redrives,
         )
 
     def engine_config(self) -> EngineConfig:

@@ -295,7 +295,11 @@ class Broker:
             return progress, lease
         if offset in progress.postponed or (offset > progress.cursor and offset not in progress.finished_ahead):
             raise InvalidArgument(f"offset {offset} of {name}/{number} was never delivered to group {group_name!r}")
-        if len(topic.partitions) > 1 and not self._is_in(progress.partition, offset):
+        try:
+            elsewhere = len(topic.partitions) > 1 and not self._is_in(progress.partition, offset)
+        except LogUnreadable as error:
+            raise Unavailable(f"whether the message is in this partition cannot be read: {error}") from error
+        if elsewhere:
             raise InvalidArgument(f"offset {offset} of {name} is not in partition {number}")
         return progress, None
 

@@ -244,12 +244,18 @@ class Redrives:
 
     KEPT = 100
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, running_max: int = 16) -> None:
         self._engine = engine
+        self._running_max = running_max
         self._tasks: dict[str, RedriveTask] = {}
         self._count = 0
 
     def start(self, redrive: Redrive, topic: str = "") -> RedriveTask:
+        running = sum(task.running for task in self._tasks.values())
+        if running >= self._running_max:
+            raise Overloaded(
+                f"{running} redrives are under way (max_redrives): wait for one to end", 1_000
+            )
         now_ms = self._engine.now_ms()
         self._count += 1
         task = RedriveTask(f"{now_ms:x}-{self._count}", redrive, topic, now_ms)

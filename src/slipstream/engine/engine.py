@@ -123,7 +123,7 @@ class Engine:
         self._unsubmitted_batched = 0
         self._submit_timer: asyncio.TimerHandle | None = None
         self._flush_scheduled = False
-        self._watchers: dict[Partition, list[Callable[[], None]]] = {}
+        self._watchers: dict[Partition, dict[Callable[[], None], None]] = {}
         self._closed = False
         self._timer: Timer | None = None
         self._timer_due_ms = 0
@@ -285,12 +285,11 @@ class Engine:
 
     def watch(self, partition: Partition, callback: Callable[[], None]) -> None:
         """Calls back, once, when the partition has something new to read."""
-        self._watchers.setdefault(partition, []).append(callback)
+        self._watchers.setdefault(partition, {})[callback] = None
 
     def unwatch(self, partition: Partition, callback: Callable[[], None]) -> None:
-        callbacks = self._watchers.get(partition, [])
-        if callback in callbacks:
-            callbacks.remove(callback)
+        callbacks = self._watchers.get(partition, {})
+        callbacks.pop(callback, None)
         if not callbacks:
             self._watchers.pop(partition, None)
 

@@ -79,7 +79,7 @@ class Server(uvicorn.Server):
         self.router = router
         self.v1 = V1(engine, router)
         self.front = Front(engine, self.v1.routes | Hot(engine, router, limits).routes, limits)
-        self.redrives = Redrives(engine)
+        self.redrives = Redrives(engine, limits.redrives)
         self._take_signals = take_signals
         self._app = create_app(engine, limits, Metrics(BrokerCollector(engine, self.front, router)), self.redrives)
         super().__init__(

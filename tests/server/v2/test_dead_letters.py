@@ -173,3 +173,13 @@ def test_a_page_ends_when_it_is_large_enough(start_server: StartServer) -> None:
         if after is None:
             break
     assert sizes == [3, 3, 1]
+
+
+def test_so_many_redrives_may_be_under_way(start_server: StartServer) -> None:
+    v2 = V2(start_server("--max-redrives", "1"), "t")
+    v2.call("POST", "/v2/topics", {"name": "t"}, 201)
+    bury(v2, "a", "b")
+    running = v2.call("POST", "/v2/redrives", {"topic": "t", "rate": 0.01}, 202)
+    assert "max_redrives" in v2.call("POST", "/v2/redrives", {"topic": "t"}, 429)["message"]
+    v2.call("DELETE", f"/v2/redrives/{running['id']}")
+    assert redrive(v2)["state"] == "done"

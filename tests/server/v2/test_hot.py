@@ -337,3 +337,15 @@ def test_nothing_is_due_after_the_year_9999(v2: V2) -> None:
         body = b'{"topic": "%b", "messages": [{"value": "v", "delay_ms": %d}]}' % (v2.topic.encode(), delay_ms)
         assert "9999" in v2.call("POST", "/v2/produce", body, 400)["message"]
     assert v2.read()["messages"] == []
+
+
+@pytest.mark.parametrize("form", ["json", "ndjson", "msgpack"])
+def test_far_too_many_messages_are_refused_before_they_are_decoded(v2: V2, form: str) -> None:
+    if form == "msgpack":
+        body = msgspec.msgpack.encode([{"value": b""}] * 200_000)
+    else:
+        body = (b"[" + b",".join([b'{"value":""}'] * 200_000) + b"]") if form == "json" else b'{"value":""}\n' * 200_000
+    media = {"json": "application/json", "ndjson": "application/x-ndjson", "msgpack": MSGPACK}[form]
+    response = v2.respond("POST", f"/v2/produce?topic={v2.topic}", body, headers={"Content-Type": media})
+    assert response.status_code == 400
+    assert "max_batch_messages" in response.text

@@ -19,7 +19,7 @@ class Fetch:
 
     __slots__ = ("_consumer", "_engine", "_reply", "_timer", "_topic", "_wanted")
 
-    def __init__(self, engine: Engine, reply: Reply, request: FetchRequest, max_bytes: int) -> None:
+    def __init__(self, engine: Engine, reply: Reply, request: FetchRequest) -> None:
         self._engine = engine
         self._reply: Reply | None = reply
         """None once it is answered, or nobody waits for the answer."""
@@ -33,7 +33,7 @@ class Fetch:
             request.lease_ms,
             self,
             request.max_messages,
-            max_bytes,
+            request.max_bytes,
         )
         # What is there now arrives at the end of this turn of the loop, and so before a timer of no time at all.
         self._timer = asyncio.get_running_loop().call_later(request.wait_ms / 1000, self.answer_now)

@@ -35,7 +35,7 @@ from slipstream.server.response import render_as
 from slipstream.server.route import Route
 from slipstream.server.v2.codec import STATUS_OF_CODE, Codec, answer_codec, error_body, error_code, form_of
 from slipstream.server.v2.fetch import Fetch
-from slipstream.server.v2.messages import decode_produce, new_messages
+from slipstream.server.v2.messages import count_at_most, decode_produce, new_messages
 from slipstream.server.wire import UNREADABLE, parse_query, readable
 
 log = logging.getLogger(__name__)
@@ -149,9 +149,12 @@ class Hot:
         unknown = query.keys() - {"topic", "idempotency_key"}
         if unknown:
             raise InvalidArgument(f"unknown parameter {min(unknown)!r}: there are topic and idempotency_key")
-        request = decode_produce(
-            form_of(exchange.types[0]), exchange.body, query.get("topic", ""), query.get("idempotency_key", "")
-        )
+        form = form_of(exchange.types[0])
+        if len(exchange.body) > self.limits.body_bytes:
+            # Far too many are refused before everybody else has waited for half a second until they were decoded.
+            # Names may be in the values too, so this is no more than a guess.
+            self._check_count(max(1, count_at_most(form, exchange.body) // 4))
+        request = decode_produce(form, exchange.body, query.get("topic", ""), query.get("idempotency_key", ""))
         self._check_count(len(request.messages))
         messages = new_messages(request.messages, self.engine.now_ms())
         if self.router is None:
@@ -188,12 +191,15 @@ class Hot:
 
     def fetch(self, exchange: Exchange) -> None:
         request = self._decode(exchange, FetchRequest)
-        self._check_count(request.max_messages)
         if request.wait_ms > self.limits.wait_ms:
             raise InvalidArgument(f"wait_ms must be at most {self.limits.wait_ms} (max_wait_ms)")
         # Less than was asked for is an answer, too; all of it would have to be in memory at once.
-        max_bytes = min(request.max_bytes, self.limits.read_bytes)
-        exchange.pending = Fetch(self.engine, Reply(exchange), request, max_bytes)
+        within = msgspec.structs.replace(
+            request,
+            max_messages=min(request.max_messages, self.limits.batch_messages),
+            max_bytes=min(request.max_bytes, self.limits.read_bytes),
+        )
+        exchange.pending = Fetch(self.engine, Reply(exchange), within)
 
     # Settle
 

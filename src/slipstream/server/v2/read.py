@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
 
 async def read(call: Call) -> ReadResponse[Any] | Response:
-    query: ReadQuery = call.query
+    query = _within_limits(call)
     engine = call.engine
-    _check(call, query)
     partition = _partition(engine.broker.topic(call.path("topic")), query)
     if query.wait_ms:
         await _wait(engine, partition, query, call.stopping)
@@ -42,14 +41,17 @@ async def read(call: Call) -> ReadResponse[Any] | Response:
     )
 
 
-def _check(call: Call, query: ReadQuery) -> None:
+def _within_limits(call: Call) -> ReadQuery:
+    """Less than was asked for is an answer, too: `next_offset` says where to read on."""
+    query: ReadQuery = call.query
     limits = call.limits
-    if query.limit > limits.batch_messages and ARROW not in call.accept:
-        raise InvalidArgument(f"limit must be at most {limits.batch_messages} (max_batch_messages), or read Arrow")
-    if query.max_bytes > limits.read_bytes:
-        raise InvalidArgument(f"max_bytes must be at most {limits.read_bytes} (max_read_bytes)")
     if query.wait_ms > limits.wait_ms:
         raise InvalidArgument(f"wait_ms must be at most {limits.wait_ms} (max_wait_ms)")
+    return msgspec.structs.replace(
+        query,
+        limit=query.limit if ARROW in call.accept else min(query.limit, limits.batch_messages),
+        max_bytes=min(query.max_bytes, limits.read_bytes),
+    )
 
 
 def _partition(topic: Topic, query: ReadQuery) -> Partition:
