@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from heapq import heapify, heappop, heappush
 from itertools import chain
-from typing import TypeAlias
 
 from msgspec.structs import replace
 
@@ -23,6 +22,7 @@ from slipstream.broker.envelope import LATEST_MS, DeadLetter, Envelope, Meta, Re
 from slipstream.broker.errors import Unavailable
 from slipstream.broker.group import Consumer, Lease, LeaseState, Progress
 from slipstream.broker.idempotency import Operation
+from slipstream.broker.staged import StagedBatch
 from slipstream.broker.state import State
 from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, Topic
 from slipstream.record import LogUnreadable, Published, PublishedBatch, Record
@@ -30,9 +30,6 @@ from slipstream.record import LogUnreadable, Published, PublishedBatch, Record
 log = logging.getLogger(__name__)
 
 ACK_TIMEOUT = "ack_timeout"
-
-Entry: TypeAlias = tuple[Partition, Record, Operation | None, int | None]
-"""A record to be written: where, what, its idempotency key and its deadline."""
 
 TIMERS_KEPT = 256
 """Replaced timers that may lie about before they are cleared away."""
@@ -252,27 +249,17 @@ class Dispatcher:
             # Now, not with `committed`: a snapshot taken in between must have it.
             self.state.watch_deadline(deadline_ms, partition, index)
 
-    def append_batch(self, entries: list[Entry]) -> None:
-        """Likewise, for records of one topic in the order of their offsets."""
+    def append_batch(self, batch: StagedBatch, operations: list[Operation]) -> None:
+        """Likewise, for many records of one topic: one change in the journal."""
         effects = self.effects
-        topic = entries[0][0].topic
-        by_partition: dict[Partition, list[Record]] = {}
-        messages = []
-        for partition, record, operation, deadline_ms in entries:
-            records = by_partition.get(partition)
-            if records is None:
-                records = by_partition[partition] = []
-            if deadline_ms is not None:
-                self.state.watch_deadline(deadline_ms, partition, partition.count + len(records))
-            if operation is not None:
-                effects.publications.operations.append(operation)
-            records.append(record)
-            messages.append((partition.number, record))
-        for partition, records in by_partition.items():
-            effects.publications.ends[partition] = partition.extend(records)
-        topic.next_offset = entries[-1][1].offset + 1
-        effects.changes.append(encode_change(PublishedBatch(topic.id, messages)))
-        effects.batched += len(messages) - 1
+        for deadline_ms, partition, position in batch.deadlines:
+            self.state.watch_deadline(deadline_ms, partition, partition.count + position)
+        for partition, records in batch.partitions.items():
+            effects.publications.ends[partition] = partition.extend(records, batch.sizes[partition])
+        effects.publications.operations += operations
+        batch.topic.next_offset = batch.next_offset
+        effects.changes.append(encode_change(PublishedBatch(batch.topic.id, batch.messages)))
+        effects.batched += len(batch.messages) - 1
 
     def tick(self, now_ms: int) -> None:
         """Ends the leases that ran out, and brings back what is due."""

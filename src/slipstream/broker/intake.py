@@ -10,10 +10,11 @@ from msgspec.structs import replace
 
 from slipstream.broker.changes import BatchCommitted, Redriven, encode_change
 from slipstream.broker.config import BrokerConfig
-from slipstream.broker.delivery import Dispatcher, Entry
+from slipstream.broker.delivery import Dispatcher
 from slipstream.broker.envelope import LATEST_MS, Envelope, Meta, Routing, RoutingDecision, decode_meta, encode_meta
 from slipstream.broker.errors import FailedPrecondition, InProgress, InvalidArgument, NotFound, Overloaded, Unavailable
 from slipstream.broker.idempotency import Identity, Operation, Registry, Status, short
+from slipstream.broker.staged import StagedBatch
 from slipstream.broker.state import State
 from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, Topic, TopicConfig, partition_of
 from slipstream.record import LogUnreadable, Record
@@ -102,19 +103,32 @@ class Intake:
             known = self._find(self.state.batches, batch, now_ms)
             if known is not None:
                 return self._same_places(name, messages, known)
-        plans = self._plan_all(now_ms, name, messages)
-        self._check_room_for_all(plans, now_ms)
+        placements, stages = self._stage(now_ms, name, messages)
+        for stage in stages:
+            self._check_room_for_all(stage, now_ms)
         first_offset = self._topic(name).next_offset if batch is not None else 0
-        placements = self._store_all(now_ms, plans)
+        for stage in stages:
+            self._store(now_ms, stage)
+        self.deduplicated_total += sum(placement.deduplicated for placement in placements)
         if batch is not None:
             self._commit_batch(now_ms, name, batch, first_offset, messages, placements)
         return placements
 
-    def _plan_all(self, now_ms: int, name: str, messages: Sequence[NewMessage]) -> list[_Plan]:
-        plans: list[_Plan] = []
-        plain: Topic | None = None
+    def _stage(
+        self, now_ms: int, name: str, messages: Sequence[NewMessage]
+    ) -> tuple[list[Placement], list[StagedBatch]]:
+        """Where each of them will be, and what is to be stored in each topic. Changes nothing yet."""
+        placements: list[Placement] = []
+        stages: dict[Topic, StagedBatch] = {}
+        stage: StagedBatch | None
+        plain: StagedBatch | None = None
+        partitions: dict[bytes, Partition] = {}
+        """By key, of messages that have nothing else: most batches are made of these."""
+        first: dict[Identity, Placement] = {}
+        """Of idempotency keys in this very batch."""
         try:
             for message in messages:
+                key, value, meta = message.key, message.value, b""
                 envelope, decision = message.envelope, message.decision
                 attributes, deliver_at_ms = message.attributes, message.deliver_at_ms
                 if (
@@ -124,53 +138,58 @@ class Intake:
                     and attributes is None
                     and deliver_at_ms is None
                 ):
-                    key = message.key
-                    plans.append((plain, plain.partition_for(key), key, message.value, b"", None, None))
-                    continue
-                plan = self._plan(
-                    now_ms, name, message.key, message.value, envelope, decision, attributes, deliver_at_ms
-                )
-                identity = plan[-1]
-                if identity is not None:
-                    self._find(self.state.produced, identity, now_ms)  # raises while it is under way elsewhere
-                if envelope is None and decision is None:
-                    plain = plan[0]  # nothing can be wrong with the next one that only has a key and a value
-                plans.append(plan)
+                    stage = plain
+                    partition = partitions.get(key)
+                    if partition is None:
+                        partition = partitions[key] = plain.topic.partition_for(key)
+                else:
+                    topic, partition, _, _, meta, deadline_ms, identity = self._plan(
+                        now_ms, name, key, value, envelope, decision, attributes, deliver_at_ms
+                    )
+                    if identity is not None:
+                        known = self._stored_before(identity, topic, first, now_ms)
+                        if known is not None:
+                            placements.append(known)
+                            continue
+                    stage = stages.get(topic)
+                    if stage is None:
+                        stage = stages[topic] = StagedBatch(topic)
+                    if identity is not None:
+                        first[identity] = Placement(topic.name, partition.number, stage.next_offset, deduplicated=True)
+                        stage.keys.append((identity, partition.number, stage.next_offset))
+                    if deadline_ms is not None:
+                        stage.deadlines.append((deadline_ms, partition, len(stage.partitions.get(partition, ()))))
+                    if envelope is None and decision is None:
+                        plain = stage  # nothing can be wrong with the next one that only has a key and a value
+                offset = stage.next_offset
+                record = Record(offset, now_ms, key, value, meta)
+                records = stage.partitions.get(partition)
+                if records is None:
+                    records = stage.partitions[partition] = []
+                records.append(record)
+                stage.messages.append((partition.number, record))
+                stage.next_offset = offset + 1
+                placements.append(Placement(stage.topic.name, partition.number, offset))
         except (InvalidArgument, FailedPrecondition) as error:
             if len(messages) == 1:
                 raise
-            raise type(error)(f"message {len(plans)} of the batch (nothing was stored): {error.message}") from error
-        return plans
+            number = len(placements)
+            raise type(error)(f"message {number} of the batch (nothing was stored): {error.message}") from error
+        return placements, list(stages.values())
 
-    def _store_all(self, now_ms: int, plans: list[_Plan]) -> list[Placement]:
-        """What goes to one topic, mostly everything, is one change in the journal."""
-        placements: list[Placement] = []
-        entries: dict[Topic, list[Entry]] = {}
-        offsets: dict[Topic, int] = {}
-        for topic, partition, key, value, meta, deadline_ms, identity in plans:
-            number = partition.number
-            offset = offsets.get(topic)
-            if offset is None:
-                offset = topic.next_offset
-                entries[topic] = []
-            operation = None
-            if identity is not None:
-                known = self.state.produced.find(identity, now_ms)
-                if known is not None and known.status is not Status.FAILED:
-                    # Stored before, or an earlier message of this very batch.
-                    self.deduplicated_total += 1
-                    placements.append(Placement(topic.name, known.partition, known.offset, deduplicated=True))
-                    continue
-                operation = self._remember(identity, now_ms, number, offset)
-            record = Record(offset, now_ms, key, value, meta)
-            entries[topic].append((partition, record, operation, deadline_ms))
-            offsets[topic] = offset + 1
-            placements.append(Placement(topic.name, number, offset))
-        for stored in entries.values():
-            if stored:
-                self.dispatcher.append_batch(stored)
-                self.produced_total += len(stored)
-        return placements
+    def _stored_before(
+        self, identity: Identity, topic: Topic, first: dict[Identity, Placement], now_ms: int
+    ) -> Placement | None:
+        """In an earlier request, or by an earlier message of this very batch."""
+        known = self._find(self.state.produced, identity, now_ms)
+        if known is None:
+            return first.get(identity)
+        return Placement(topic.name, known.partition, known.offset, deduplicated=True)
+
+    def _store(self, now_ms: int, stage: StagedBatch) -> None:
+        operations = [self._remember(identity, now_ms, number, offset) for identity, number, offset in stage.keys]
+        self.dispatcher.append_batch(stage, operations)
+        self.produced_total += len(stage.messages)
 
     def _remember(self, identity: Identity, now_ms: int, partition: int, offset: int) -> Operation:
         operation = self.state.produced.put(identity, Status.PENDING, now_ms)
@@ -316,29 +335,20 @@ class Intake:
 
     # Whether there is room
 
-    def _check_room_for_all(self, plans: list[_Plan], now_ms: int) -> None:
-        needs: dict[Partition, list[int]] = {}
-        seen: set[Identity] = set()
-        for _, partition, key, value, _, _, identity in plans:
-            if identity is not None:
-                if identity in seen or self._find(self.state.produced, identity, now_ms) is not None:
-                    continue  # it takes no room: it is there already
-                seen.add(identity)
-            need = needs.get(partition)
-            if need is None:
-                needs[partition] = [1, len(key) + len(value)]
-            else:
-                need[0] += 1
-                need[1] += len(key) + len(value)
-        for partition, (count, size) in needs.items():
-            config = partition.topic.config
-            if 0 < config.max_waiting_messages < count or 0 < config.max_waiting_bytes <= size:
+    def _check_room_for_all(self, stage: StagedBatch, now_ms: int) -> None:
+        topic = stage.topic
+        for partition, records in stage.partitions.items():
+            count, size = len(records), 0
+            for record in records:
+                size += len(record.key) + len(record.value)
+            stage.sizes[partition] = size
+            if 0 < topic.config.max_waiting_messages < count or 0 < topic.config.max_waiting_bytes <= size:
                 # To wait would not help: it could never be stored.
                 raise InvalidArgument(
                     f"{count} messages ({size} bytes) in one batch are more than may wait in "
-                    f"{partition.topic.name}/{partition.number}: send smaller batches"
+                    f"{topic.name}/{partition.number}: send smaller batches"
                 )
-            self._check_room(partition.topic, partition, count, size, now_ms)
+            self._check_room(topic, partition, count, size, now_ms)
 
     def _check_room(self, topic: Topic, partition: Partition, count: int, size: int, now_ms: int) -> None:
         """Ruling 10. The floor only ever rises, so the groups are asked again only when it looks too low."""

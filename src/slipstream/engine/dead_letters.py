@@ -253,9 +253,7 @@ class Redrives:
     def start(self, redrive: Redrive, topic: str = "") -> RedriveTask:
         running = sum(task.running for task in self._tasks.values())
         if running >= self._running_max:
-            raise Overloaded(
-                f"{running} redrives are under way (max_redrives): wait for one to end", 1_000
-            )
+            raise Overloaded(f"{running} redrives are under way (max_redrives): wait for one to end", 1_000)
         now_ms = self._engine.now_ms()
         self._count += 1
         task = RedriveTask(f"{now_ms:x}-{self._count}", redrive, topic, now_ms)
