@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -46,9 +47,56 @@ def test_several_values_are_several_messages(cli: Commands) -> None:
 
 
 def test_a_producer_whose_messages_are_refused_does_not_say_they_are_stored(cli: Commands) -> None:
-    result = cli.run("produce", "nowhere", stdin=b"a\nb\n", expect=1)
+    result = cli.run("produce", "nowhere", stdin=b"a\nb\n", expect=3)
     assert "nowhere" in result.stderr
     assert "stored" not in result.stdout
+
+
+def test_lines_of_json_bring_their_keys(cli: Commands) -> None:
+    cli.run("produce", cli.topic, "--key-field", "user", stdin=b'{"user": "u1"}\n{"user": 7}\n')
+    assert [message["key"] for message in cli.lines("read", cli.topic)] == ["u1", "7"]
+    assert "no field 'user'" in cli.run("produce", cli.topic, "--key-field", "user", stdin=b"x\n", expect=2).stderr
+    assert "not both" in cli.run("produce", cli.topic, "a", "b", "--key-field", "u", "--key", "k", expect=2).stderr
+
+
+def test_an_import_goes_on_where_it_was_interrupted(cli: Commands) -> None:
+    assert cli.json("produce", cli.topic, "--skip-lines", "2", stdin=b"a\nb\nc\n") == {"topic": cli.topic, "stored": 1}
+    command = [sys.executable, "-m", "slipstream", "produce", cli.topic]
+    environment = os.environ | {"SLIPSTREAM_URL": cli.server.base}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write("d\ne\n")
+        process.stdin.flush()
+        while len(cli.lines("read", cli.topic)) < 3:
+            pass
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "--skip-lines 2" in said
+
+
+def test_a_topic_that_is_missing_is_said_before_anything_is_read(cli: Commands) -> None:
+    command = [sys.executable, "-m", "slipstream", "produce", "nowhere"]
+    environment = os.environ | {"SLIPSTREAM_URL": cli.server.base}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
+    ) as process:
+        assert process.stderr is not None
+        assert "nowhere" in process.stderr.read(), "its stdin is still open"
+    assert process.returncode == 3
+
+
+def test_looking_at_a_topic_that_is_missing_says_so(cli: Commands) -> None:
+    assert "create it first" in cli.run("consume", "nowhere", expect=3).stderr
+
+
+def test_the_newest_of_several_partitions_are_the_newest_of_all(cli: Commands) -> None:
+    cli.run("topic", "change", cli.topic, "-p", "3")
+    for number in range(9):
+        cli.server.produce(cli.topic, str(number), f"k{number}")
+    assert [message["value"] for message in cli.lines("read", cli.topic, "--last", "4")] == ["5", "6", "7", "8"]
 
 
 def test_what_makes_no_sense_is_said(cli: Commands, tmp_path: Path) -> None:
@@ -56,6 +104,7 @@ def test_what_makes_no_sense_is_said(cli: Commands, tmp_path: Path) -> None:
     assert "one message" in cli.run("produce", cli.topic, "a", "b", "--idempotency-key", "k", expect=2).stderr
     assert "name=value" in cli.run("produce", cli.topic, "v", "-a", "x", expect=2).stderr
     assert "--group" in cli.run("consume", cli.topic, "--ack", expect=2).stderr
+    assert "--delay" in cli.run("produce", cli.topic, "v", "--deliver-at", "3m", expect=2).stderr
 
 
 def test_consume_takes_the_messages_of_a_group_and_acks_them(cli: Commands) -> None:

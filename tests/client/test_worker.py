@@ -7,7 +7,8 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 
@@ -476,3 +477,25 @@ async def test_an_exception_that_cannot_even_be_printed_fails_the_message(shared
         await client.produce(topic, "v")
         await finished(client, topic)
     assert attempts == [1, 2]
+
+
+def test_a_handler_that_could_never_do_its_work_is_refused() -> None:
+    """A yield makes calling it do nothing at all: the message would be acked, and nobody would know."""
+    app = Worker("http://127.0.0.1:1")
+
+    def yields(message: Message) -> Iterator[int]:
+        yield 1
+
+    async def yields_too(message: Message) -> AsyncIterator[int]:
+        yield 1
+
+    def takes_nothing() -> None: ...
+
+    refused: list[tuple[Any, str]] = [(yields, "yield"), (yields_too, "yield"), (takes_nothing, "with the message")]
+    for handler, words in refused:
+        with pytest.raises(InvalidArgument, match=words):
+            app.handler("t", group="g")(handler)
+    with pytest.raises(InvalidArgument, match="topic must be"):
+        app.handler("bad name", group="g")
+    with pytest.raises(InvalidArgument, match="group must be"):
+        app.handler("t", group="bad group")

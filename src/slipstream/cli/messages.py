@@ -7,15 +7,17 @@ import contextlib
 import datetime as dt
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import IO, TYPE_CHECKING, Any
 
+import msgspec
 import rich_click as click
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from slipstream.cli.complete import complete_group, complete_topic
-from slipstream.cli.output import EXIT_CODES, INTERRUPTED, Output, payload_text, speaks
-from slipstream.cli.values import Duration, Pair, When, time_text
+from slipstream.cli.output import EXIT_CODES, INTERRUPTED, RETRY_FOR_MS, Output, payload_text, speaks
+from slipstream.cli.values import Duration, Later, Pair, When, time_text
 
 if TYPE_CHECKING:
     from slipstream.api import LogMessage
@@ -26,11 +28,13 @@ if TYPE_CHECKING:
 @click.argument("topic", shell_complete=complete_topic)
 @click.argument("values", nargs=-1)
 @click.option("-f", "--file", type=click.File("rb"), help="Every line of a file is a message; - for stdin.")
-@click.option("-k", "--key", help="Messages with the same key stay in order.")
+@click.option("-k", "--key", help="Messages with the same key stay in order; those without one go to partition 0.")
+@click.option("--key-field", help="Each line is JSON, and this field of it is its key.")
+@click.option("--skip-lines", type=click.IntRange(0), default=0, help="Leave out so many lines at the start.")
 @click.option("-a", "--attribute", "attributes", multiple=True, type=Pair(), help="An attribute; may be repeated.")
 @click.option("-l", "--label", "labels", multiple=True, type=Pair(), help="A label; may be repeated.")
 @click.option("--delay", type=Duration(), help="Deliver no earlier than in this time (10s).")
-@click.option("--deliver-at", type=When(), help="Deliver no earlier than at this time.")
+@click.option("--deliver-at", type=Later(), help="Deliver no earlier than at this time (2030-01-31T12:00Z).")
 @click.option("--idempotency-key", help="Of a single message: stored once, however often it is sent.")
 @click.option("--tenant", help="Tenant of the messages.")
 @speaks
@@ -41,6 +45,8 @@ def produce(
     values: tuple[str, ...],
     file: IO[bytes] | None,
     key: str | None,
+    key_field: str | None,
+    skip_lines: int,
     attributes: tuple[tuple[str, str], ...],
     labels: tuple[tuple[str, str], ...],
     delay: int | None,
@@ -62,6 +68,8 @@ def produce(
         if sys.stdin.isatty():
             raise click.UsageError("give the message, or pipe lines in, or name a --file")
         file = sys.stdin.buffer
+    if key is not None and key_field is not None:
+        raise click.UsageError("give --key or --key-field, not both")
     if idempotency_key is not None and len(values) != 1:
         raise click.UsageError("--idempotency-key is for one message")
     fields: dict[str, Any] = {
@@ -82,8 +90,12 @@ def produce(
             again = ", which was there before" if placed.deduplicated else ""
             output.say(f"stored at {placed.topic or topic}/{placed.partition}/{placed.offset}{again}")
         return
-    lines: Iterable[bytes | str] = values or _lines(file)
-    count = _produce_all(client, output, topic, lines, fields, total=len(values) or None)
+    client.topic(topic)  # that it is missing must be said now, and not when the last line has been read
+    lines: Iterable[bytes | str] = values or islice(_lines(file), skip_lines, None)
+    count, interrupted = _produce_all(client, output, topic, lines, fields, key_field, total=len(values) or None)
+    if interrupted:
+        output.note(f"interrupted: {count:,} messages are stored; go on with --skip-lines {skip_lines + count}")
+        sys.exit(INTERRUPTED)
     if output.as_json:
         output.json({"topic": topic, "stored": count})
     else:
@@ -99,19 +111,43 @@ def _lines(file: IO[bytes] | None) -> Iterator[bytes]:
 
 
 def _produce_all(
-    client: Client, output: Output, topic: str, lines: Iterable[bytes | str], fields: dict[str, Any], total: int | None
-) -> int:
+    client: Client,
+    output: Output,
+    topic: str,
+    lines: Iterable[bytes | str],
+    fields: dict[str, Any],
+    key_field: str | None,
+    total: int | None,
+) -> tuple[int, bool]:
+    """How many were stored, and whether somebody pressed Ctrl-C before the end."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     count = 0
     hidden = output.as_json or not sys.stderr.isatty()
     with Progress(*columns, console=output.err, transient=True, disable=hidden) as progress:
         task = progress.add_task(f"producing to {escape(topic)}", total=total)
         with client.producer(topic) as producer:
-            for line in lines:
-                producer.send(line, **fields)
-                count += 1
-                progress.advance(task)
-    return count
+            try:
+                for line in lines:
+                    if key_field is not None:
+                        fields["key"] = _key(line, key_field)
+                    producer.send(line, **fields)
+                    count += 1
+                    progress.advance(task)
+            except KeyboardInterrupt:
+                return count, True
+    return count, False
+
+
+def _key(line: bytes | str, field: str) -> str:
+    try:
+        found = msgspec.json.decode(line)[field]
+    except (msgspec.DecodeError, LookupError, TypeError):
+        raise click.UsageError(f"no field {field!r} in {payload_text(_bytes(line))[:200]}") from None
+    return found if isinstance(found, str) else msgspec.json.encode(found).decode()
+
+
+def _bytes(line: bytes | str) -> bytes:
+    return line.encode() if isinstance(line, str) else line
 
 
 @click.command(epilog=EXIT_CODES)
@@ -177,7 +213,7 @@ async def _tail(url: str, output: Output, topic: str, maximum: int | None, wait:
     from slipstream.client import AsyncClient  # noqa: PLC0415
 
     found: asyncio.Queue[LogMessage[bytes]] = asyncio.Queue(1_000)
-    async with AsyncClient(url) as client, asyncio.TaskGroup() as readers:
+    async with AsyncClient(url, retry_for_ms=RETRY_FOR_MS) as client, asyncio.TaskGroup() as readers:
 
         async def follow(partition: int, end: int) -> None:
             async for message in client.scan(topic, partition, from_=end, follow=True):
@@ -203,7 +239,7 @@ async def _tail(url: str, output: Output, topic: str, maximum: int | None, wait:
 @click.option("--to", type=click.IntRange(0), help="Before this offset.")
 @click.option("--since", type=When(), help="Stored then or later (2030-01-31T12:00Z, or 10m ago as 10m).")
 @click.option("--until", type=When(), help="Stored before this time.")
-@click.option("--last", type=click.IntRange(1), help="The newest so many of each partition.")
+@click.option("--last", type=click.IntRange(1), help="The newest so many.")
 @click.option("-n", "--max", "maximum", type=click.IntRange(1), help="Stop after so many messages.")
 @speaks
 def read(
@@ -218,13 +254,13 @@ def read(
     """
     given = {name: value for name, value in selection.items() if value is not None}
     partitions = [partition] if partition is not None else [p.partition for p in client.topic(topic).partitions]
-    seen = 0
-    for number in partitions:
-        for message in client.scan(topic, number, **given):
-            _show_logged(output, message)
-            seen += 1
-            if seen == maximum:
-                return
+    found: Iterator[LogMessage[bytes]]
+    found = (message for number in partitions for message in client.scan(topic, number, **given))
+    if "last" in given and len(partitions) > 1:
+        # Offsets count per topic: the newest of all partitions are those with the highest.
+        found = iter(sorted(found, key=lambda message: message.offset)[-given["last"] :])
+    for message in islice(found, maximum):
+        _show_logged(output, message)
 
 
 def _show_fetched(output: Output, message: Message) -> None:

@@ -23,6 +23,9 @@ EXIT_CODES = """[bold]Exit codes:[/] 0 done, 1 refused or not all done, 2 typed 
 130 interrupted.
 """
 
+RETRY_FOR_MS = 3_000
+"""Somebody sits there and waits."""
+
 WIDE = 1_000
 """Columns where nobody looks: a pipe gets whole lines."""
 
@@ -119,12 +122,13 @@ def speaks(command: CommandT) -> CommandT:
 
         output = Output(as_json=as_json)
         try:
-            with Client(server, retry_for_ms=3_000) as client:
+            with Client(server, retry_for_ms=RETRY_FOR_MS) as client:
                 command(client, output, *args, **kwargs)
         except BrokenPipeError:
             # Whoever read this has seen enough; Python would complain once more when it flushes at the end.
             sys.stdout = None
-        except Exception as error:
+        except Exception as raised:
+            error = _alone(raised)
             code = _exit_code(error)
             if code is None:
                 raise
@@ -132,6 +136,13 @@ def speaks(command: CommandT) -> CommandT:
             sys.exit(code)
 
     return run  # type: ignore[return-value]
+
+
+def _alone(error: Exception) -> Exception:
+    """Tasks that run side by side fail as a group; what the first of them says is enough."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _exit_code(error: Exception) -> int | None:

@@ -62,6 +62,17 @@ class When(click.ParamType[Any]):
         return time if time.tzinfo is not None else time.astimezone()
 
 
+class Later(When):
+    """A time that is still to come, and not in relation to now: `2030-01-31T12:00:00Z`."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> dt.datetime:
+        if _NUMBER.match(str(value).strip()):
+            self.fail(
+                f"{value!r} is no time: type 2030-01-31T12:00:00Z; for a time from now there is --delay", param, ctx
+            )
+        return super().convert(value, param, ctx)
+
+
 class Pair(click.ParamType[Any]):
     """`name=value`"""
 

@@ -58,6 +58,12 @@ def _iterated(portal: Portal, items: AsyncGenerator[R, None]) -> Iterator[R]:
     return portal.iterated(items)
 
 
+def _flattened(portal: Portal, pages: AsyncGenerator[list[R], None]) -> Iterator[R]:
+    """Page by page through the thread, for it takes as long for one as for a thousand."""
+    for page in portal.iterated(pages):
+        yield from page
+
+
 def _entered(portal: Portal, context: AbstractAsyncContextManager[R]) -> AbstractContextManager[R]:
     return portal.entered(context)
 
@@ -120,7 +126,7 @@ class Client:
     once = _calls(AsyncClient.once, _entered)
 
     read = _waits(AsyncClient.read, _same)
-    scan = _calls(AsyncClient.scan, _iterated)
+    scan = _named(_calls(AsyncClient._scan_pages, _flattened), AsyncClient.scan)
     read_arrow = _waits(AsyncClient.read_arrow, _same)
 
     groups = _waits(AsyncClient.groups, _same)

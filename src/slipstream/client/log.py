@@ -68,13 +68,19 @@ class Log(Part):
             async for message in client.scan("orders", 0, since=yesterday):
                 print(message.offset, message.value)
         """
+        async for messages in self._scan_pages(topic, partition, follow=follow, **selection):
+            for message in messages:
+                yield message
+
+    async def _scan_pages(
+        self, topic: str, partition: int | None = None, *, follow: bool = False, **selection: Unpack[Selection]
+    ) -> AsyncGenerator[list[LogMessage[bytes]], None]:
         query = ReadQuery(partition=partition, wait_ms=WAIT_MS if follow else 0, **selection)
         while True:
             page = await self._transport.call(
                 "GET", _path(topic), ReadResponse[bytes], Repeat.SAFE, query=query, wait_ms=query.wait_ms
             )
-            for message in page.messages:
-                yield message
+            yield page.messages
             if not follow and (page.next_offset >= (query.to or page.end_offset) or not page.messages):
                 return
             query = _onward(query, page.next_offset, None if follow else page.end_offset)

@@ -96,6 +96,8 @@ class Produce(Part):
         Example:
             await client.produce_batch("orders", ["a", "b", compose("c", key="user:1")], idempotency_key="import-7")
         """
+        if isinstance(messages, str | bytes):
+            raise InvalidArgument("messages are several: for one there is produce")
         composed = [message if isinstance(message, ProduceMessage) else compose(message) for message in messages]
         return await self._produce(topic, composed, idempotency_key, None)
 

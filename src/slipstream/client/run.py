@@ -74,7 +74,14 @@ class Run:
                 log.info("%r is to come again: %s", self.message, error)
                 return self._nack(f"InProgress: {error}", delay_ms=IN_PROGRESS_DELAY_MS)
             case _:
-                log.error("the handler failed on %r", self.message, exc_info=error)
+                where = f"{self.message.topic}/{self.message.partition}/{self.message.offset}"
+                log.error(
+                    "the handler of group %s failed on %s, attempt %d",
+                    self.message.group,
+                    where,
+                    self.message.attempts,
+                    exc_info=error,
+                )
                 return self._nack(_text(error))
 
     def _nack(self, reason: str, *, delay_ms: int | None = None, retryable: bool = True) -> NackItem:

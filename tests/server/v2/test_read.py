@@ -107,6 +107,7 @@ def test_arrow_has_a_column_for_everything(v2: V2) -> None:
     v2.produce("a", {"value": "b", "key": "k", "attributes": {"n": "1"}, "envelope": {"run_id": "r"}})
     table, headers = arrow(v2)
     assert table.schema.names == [
+        "partition",
         "offset",
         "timestamp",
         "key",
@@ -118,6 +119,7 @@ def test_arrow_has_a_column_for_everything(v2: V2) -> None:
         "redriven_from",
     ]
     assert table.column("value").to_pylist() == [b"a", b"b"]
+    assert table.column("partition").to_pylist() == [0, 0]
     assert table.column("attributes").to_pylist() == [None, [("n", "1")]]
     assert table.column("envelope").to_pylist() == [None, '{"run_id":"r"}']
     assert table.column("timestamp").to_pylist()[0].tzinfo is not None

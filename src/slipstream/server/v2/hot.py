@@ -125,7 +125,7 @@ class Hot:
         except BrokerError as error:
             reply.fail(error)
         except UNREADABLE as error:
-            reply.fail(InvalidArgument(f"the body cannot be used: {readable(error)}"))
+            reply.fail(InvalidArgument(f"the body cannot be used: {readable(error)}{_hint(str(error))}"))
         except Exception:  # noqa: BLE001 - logged with its traceback there
             self._failed(exchange)
 
@@ -268,6 +268,19 @@ class Hot:
             raise InvalidArgument(
                 f"1 to {self.limits.batch_messages} messages (max_batch_messages) fit in a request, not {count}"
             )
+
+
+def _hint(error: str) -> str:
+    """What people mean who send this."""
+    if error == "Object contains unknown field `value`":
+        return "; put messages into `messages`, or name the topic in the query: /v2/produce?topic=…"
+    if error.startswith("Object contains unknown field `idempotency_key` - at"):
+        return "; of a single message it belongs into its `envelope`"
+    if error.startswith("Object contains unknown field `timestamp_ms`"):
+        return "; of each message only `partition` and `offset` are wanted"
+    if error.startswith("Expected `str`, got `object`"):
+        return "; a value is text: encode it as JSON first"
+    return ""
 
 
 def _placed(placement: Placement, topic: str) -> Placed:

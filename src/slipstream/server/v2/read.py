@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -121,7 +122,7 @@ async def _wait(engine: Engine, partition: Partition, query: ReadQuery, stopping
 
 
 async def _read_arrow(engine: Engine, partition: Partition, query: ReadQuery) -> Response:
-    body, last = await read_slice(lambda: _slice(engine, partition, query), _encode_arrow)
+    body, last = await read_slice(lambda: _slice(engine, partition, query), partial(_encode_arrow, partition.number))
     headers = {
         "Slipstream-Next-Offset": str(_next(partition, query, last)),
         "Slipstream-First-Offset": str(first_offset(partition)),
@@ -130,7 +131,7 @@ async def _read_arrow(engine: Engine, partition: Partition, query: ReadQuery) ->
     return Response(body, 200, headers, media_type=ARROW)
 
 
-def _encode_arrow(taken: LogSlice) -> tuple[bytes, int | None]:
+def _encode_arrow(number: int, taken: LogSlice) -> tuple[bytes, int | None]:
     import pyarrow as pa  # noqa: PLC0415 - a quarter of a second that only who reads Arrow pays
 
     sink = pa.BufferOutputStream()
@@ -138,7 +139,7 @@ def _encode_arrow(taken: LogSlice) -> tuple[bytes, int | None]:
     with pa.ipc.new_stream(sink, arrow_schema()) as writer:
         for batch in taken.batches():
             if batch.num_rows:
-                writer.write_batch(_columns(batch))
+                writer.write_batch(_columns(number, batch))
                 last = batch.column(0)[-1].as_py()
     return sink.getvalue().to_pybytes(), last
 
@@ -148,6 +149,7 @@ def arrow_schema() -> pa.Schema:
 
     return pa.schema(
         [
+            pa.field("partition", pa.int32(), nullable=False),
             pa.field("offset", pa.int64(), nullable=False),
             pa.field("timestamp", pa.timestamp("ms", "UTC"), nullable=False),
             pa.field("key", pa.binary(), nullable=False),
@@ -161,15 +163,17 @@ def arrow_schema() -> pa.Schema:
     )
 
 
-def _columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _columns(number: int, batch: pa.RecordBatch) -> pa.RecordBatch:
     """What is stored, with the meta column taken apart; most messages have none."""
     import pyarrow as pa  # noqa: PLC0415
 
     schema = arrow_schema()
     offset, timestamp, key, value, meta = batch.columns
+    partition = pa.repeat(pa.scalar(number, pa.int32()), len(batch))
+    stored = [partition, offset, timestamp.cast(schema.field("timestamp").type), key, value]
+    beside = list(schema)[len(stored) :]
     if not any(meta.to_pylist()):
-        nothing = [pa.nulls(len(batch), field.type) for field in list(schema)[4:]]
-        return pa.record_batch([offset, timestamp.cast(schema.field("timestamp").type), key, value, *nothing], schema)
+        return pa.record_batch([*stored, *(pa.nulls(len(batch), field.type) for field in beside)], schema)
     extra: list[list[Any]] = [[], [], [], [], []]
     for encoded in meta.to_pylist():
         found = decode_meta(encoded)
@@ -179,9 +183,8 @@ def _columns(batch: pa.RecordBatch) -> pa.RecordBatch:
         row = (attributes, envelope, routing, found.deliver_at_ms, found.redriven_from or None)
         for column, cell in zip(extra, row, strict=True):
             column.append(cell)
-    arrays = [offset, timestamp.cast(schema.field("timestamp").type), key, value]
-    arrays += [pa.array(column, field.type) for column, field in zip(extra, list(schema)[4:], strict=True)]
-    return pa.record_batch(arrays, schema=schema)
+    arrays = [pa.array(column, field.type) for column, field in zip(extra, beside, strict=True)]
+    return pa.record_batch([*stored, *arrays], schema=schema)
 
 
 ENDPOINTS = [
