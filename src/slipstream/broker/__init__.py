@@ -8,6 +8,7 @@ from slipstream.broker.broker import Broker
 from slipstream.broker.config import BrokerConfig
 from slipstream.broker.effects import Delivery, Effects, Publications
 from slipstream.broker.envelope import (
+    NO_META,
     DeadLetter,
     Envelope,
     Meta,
@@ -31,6 +32,7 @@ from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, PartitionLog,
 
 __all__ = [
     "DEAD_LETTER_PREFIX",
+    "NO_META",
     "Broker",
     "BrokerConfig",
     "BrokerError",

@@ -281,6 +281,12 @@ class Broker:
 
     def _find(self, name: str, group_name: str, number: int, offset: int, owner: str) -> tuple[Progress, Lease | None]:
         """The lease `owner` holds, or None where the message is already done; ruling 3 for everything else."""
+        topic = self.state.topics.get(name)
+        group = topic.groups.get(group_name) if topic is not None else None
+        if group is not None and 0 <= number < len(group.progress):
+            lease = group.progress[number].leases.get(offset)
+            if lease is not None and lease.owner == owner:
+                return group.progress[number], lease  # as it mostly is, and then nothing further need be asked
         topic = self.topic(name)
         if not 0 <= number < len(topic.partitions):
             raise InvalidArgument(f"partition out of range: {name} has partitions 0 to {len(topic.partitions) - 1}")

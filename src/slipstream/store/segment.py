@@ -109,11 +109,17 @@ def describe(info: SegmentInfo) -> str:
     return f"{info.count} messages of partition {info.partition}, offsets {info.first_offset} to {info.last_offset}"
 
 
-def read_page(directory: Path, info: SegmentInfo, page: int) -> list[Record]:
+def open_segment(directory: Path, info: SegmentInfo) -> tuple[pa.MemoryMappedFile, pa.ipc.RecordBatchFileReader]:
     import pyarrow as pa  # noqa: PLC0415
 
-    with pa.memory_map(str(directory / info.path)) as source:
-        return to_records(pa.ipc.open_file(source).get_batch(page))
+    source = pa.memory_map(str(directory / info.path))
+    return source, pa.ipc.open_file(source)
+
+
+def read_page(directory: Path, info: SegmentInfo, page: int) -> list[Record]:
+    source, reader = open_segment(directory, info)
+    with source:
+        return to_records(reader.get_batch(page))
 
 
 def read_segment(directory: Path, info: SegmentInfo) -> list[Record]:
@@ -202,6 +208,8 @@ class PageCache:
         self._pages: OrderedDict[tuple[str, int], list[Record]] = OrderedDict()
         self._checked: set[str] = set()
         self.last = LastPage(None, 0, ())
+        self._open: tuple[str, pa.MemoryMappedFile, pa.ipc.RecordBatchFileReader] | None = None
+        """The segment that was read last: the next page is mostly of the same one."""
 
     def read(self, log: object, info: SegmentInfo, index: int) -> Record:
         row = index - info.first_index
@@ -236,6 +244,8 @@ class PageCache:
 
     def forget(self, info: SegmentInfo) -> None:
         """The segment was merged or given up: nothing of it is read again."""
+        if self._open is not None and self._open[0] == info.path:
+            self._close()
         self.last = LastPage(None, 0, ())
         self._checked.discard(info.path)
         for page in range(len(info.pages)):
@@ -252,7 +262,15 @@ class PageCache:
 
     def _load(self, info: SegmentInfo, page: int) -> list[Record]:
         with self._reading(info):
-            return read_page(self.directory, info, page)
+            if self._open is None or self._open[0] != info.path:
+                self._close()
+                self._open = (info.path, *open_segment(self.directory, info))
+            return to_records(self._open[2].get_batch(page))
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._open[1].close()
+            self._open = None
 
     @contextmanager
     def _reading(self, info: SegmentInfo) -> Iterator[None]:

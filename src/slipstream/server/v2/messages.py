@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from slipstream.api import DeadLetterItem, FetchedMessage, LogMessage, ProduceMessage, ProduceRequest
-from slipstream.broker import Delivery, Envelope, InvalidArgument, NewMessage, decode_meta
+from slipstream.broker import NO_META, Delivery, Envelope, InvalidArgument, NewMessage, decode_meta
 from slipstream.record import Record
-from slipstream.server.v2.codec import Codec, Form, payload_bytes
+from slipstream.server.v2.codec import MSGPACK_CODEC, Codec, Form, payload_bytes
 from slipstream.server.wire import time_ms, to_envelope
 
 _decode_json_request = msgspec.json.Decoder(ProduceRequest[str]).decode
@@ -113,6 +113,16 @@ def _due(message: ProduceMessage[Any], now_ms: int) -> int | None:
 
 def fetched_message(delivery: Delivery, codec: Codec) -> FetchedMessage[Any]:
     record, meta = delivery.record, delivery.meta
+    if meta is NO_META and codec is MSGPACK_CODEC and not delivery.last_error:
+        # Most messages: half the cost of naming every field.
+        return FetchedMessage(
+            partition=delivery.partition,
+            offset=record.offset,
+            timestamp_ms=record.timestamp_ms,
+            attempts=delivery.attempts,
+            key=record.key,
+            value=record.value,
+        )
     key, key_encoding = codec.payload(record.key)
     value, encoding = codec.payload(record.value)
     return FetchedMessage(
