@@ -199,7 +199,8 @@ def _fill(data: Path, count: int) -> float:
 def report(rows: list[Row], sync_ms: float, *, update_readme: bool) -> None:
     now = datetime.now(UTC)
     machine = f"{os.cpu_count()} cores ({_cpu()}), {platform.system()}, Python {platform.python_version()}"
-    caption = f"{machine}; one fdatasync takes {sync_ms:.2f} ms (median). 64 connections, 200-byte values; batches on 16 connections, drained by 4."
+    connections = "64 connections, 200-byte values; batches on 16 connections, drained by 4."
+    caption = f"{machine}; one fdatasync takes {sync_ms:.2f} ms (median). {connections}"
     table = Table(title="Slipstream bench", caption=caption)
     for name in ("", "p50", "p99", "rate", "ratio", "target"):
         table.add_column(name, justify="left" if not name else "right")
