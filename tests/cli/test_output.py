@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 
-from slipstream.cli.output import payload_text
+from slipstream import client
+from slipstream.cli.output import _exit_code, payload_text
 from tests.cli.commands import Commands
 from tests.conftest import StartServer
 
@@ -22,12 +23,11 @@ def test_an_address_that_is_none_is_said(cli: Commands) -> None:
     assert "Error" in cli.run("topic", "list", "--server", "ftp://nowhere", expect=1).stderr
 
 
-def test_a_conflict_is_4(cli: Commands) -> None:
-    cli.run("produce", cli.topic, "a")
-    cli.run("consume", cli.topic, "--group", "g", "--max", "1", "--lease", "1h")
-    place = {"topic": cli.topic, "group": "g", "key": "k", "owner": "somebody"}
-    cli.server.post("/v2/once/begin", place)
-    assert cli.server.post("/v2/once/begin", place | {"owner": "else"}).status_code == 409
+def test_each_kind_of_trouble_has_its_code() -> None:
+    kinds = (client.NotFound, client.Conflict, client.Unavailable, client.ConnectionFailed, client.Overloaded)
+    assert [_exit_code(kind("why")) for kind in kinds] == [3, 4, 5, 5, 6]
+    assert _exit_code(client.InvalidArgument("why")) == 1
+    assert _exit_code(ValueError("a fault of ours")) is None
 
 
 def test_what_asks_to_wait_is_6(start_server: StartServer) -> None:

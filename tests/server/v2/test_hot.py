@@ -260,6 +260,7 @@ def test_acks_survive_a_crash(start_server: StartServer) -> None:
     messages = v2.fetch()
     v2.ack(*messages[1:9])
     server.restart()
+    assert (v2.group()["lag"], [m["offset"] for m in v2.group()["messages"]]) == (2, [0, 9])
     v2.call("POST", v2.path("groups", "g", "seek"), {"offset": 0})
     assert len(v2.fetch()) == 10, "a seek forgets, a restart does not"
 
