@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from slipstream.cli.complete import complete_group, complete_topic
+from slipstream.cli.interrupt import Interrupt
 from slipstream.cli.output import EXIT_CODES, INTERRUPTED, RETRY_FOR_MS, Output, payload_text, speaks
 from slipstream.cli.values import Duration, Later, Pair, When, time_text
 
@@ -125,17 +126,14 @@ def _produce_all(
     hidden = output.as_json or not sys.stderr.isatty()
     with Progress(*columns, console=output.err, transient=True, disable=hidden) as progress:
         task = progress.add_task(f"producing to {escape(topic)}", total=total)
-        with client.producer(topic) as producer:
-            try:
-                for line in lines:
-                    if key_field is not None:
-                        fields["key"] = _key(line, key_field)
-                    producer.send(line, **fields)
-                    count += 1
-                    progress.advance(task)
-            except KeyboardInterrupt:
-                return count, True
-    return count, False
+        with Interrupt() as interrupt, client.producer(topic) as producer:
+            for line in interrupt.among(lines):
+                if key_field is not None:
+                    fields["key"] = _key(line, key_field)
+                producer.send(line, **fields)
+                count += 1
+                progress.advance(task)
+    return count, interrupt.asked
 
 
 def _key(line: bytes | str, field: str) -> str:

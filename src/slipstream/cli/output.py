@@ -124,6 +124,9 @@ def speaks(command: CommandT) -> CommandT:
         try:
             with Client(server, retry_for_ms=RETRY_FOR_MS) as client:
                 command(client, output, *args, **kwargs)
+        except KeyboardInterrupt:
+            output.note("interrupted")
+            sys.exit(INTERRUPTED)
         except BrokenPipeError:
             # Whoever read this has seen enough; Python would complain once more when it flushes at the end.
             sys.stdout = None
