@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -54,3 +55,16 @@ def test_the_handler_from_before_is_back() -> None:
     with pytest.raises(ZeroDivisionError), Interrupt():
         raise ZeroDivisionError
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_thread_that_hears_of_no_signal_goes_through_all() -> None:
+    seen: list[str] = []
+
+    def work() -> None:
+        with Interrupt() as interrupt:
+            seen.extend(interrupt.among(["a", "b"]))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == ["a", "b"]

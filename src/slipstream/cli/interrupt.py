@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from types import FrameType, TracebackType
@@ -19,6 +20,8 @@ class Interrupt(AbstractContextManager["Interrupt"]):
     def __init__(self) -> None:
         self.asked = False
         self._waits = False
+        self._hears = threading.current_thread() is threading.main_thread()
+        """Python tells no other thread, nor lets it ask to be told."""
 
     def among(self, items: Iterable[T]) -> Iterator[T]:
         """The items, until there are no more or somebody asks to stop."""
@@ -40,10 +43,12 @@ class Interrupt(AbstractContextManager["Interrupt"]):
         self.asked = True
 
     def __enter__(self) -> Self:
-        self._before: Any = signal.signal(signal.SIGINT, self._ask)
+        if self._hears:
+            self._before: Any = signal.signal(signal.SIGINT, self._ask)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        signal.signal(signal.SIGINT, self._before)
+        if self._hears:
+            signal.signal(signal.SIGINT, self._before)
