@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,6 +21,11 @@ from slipstream.broker.changes import Change
 from slipstream.record import Record
 
 _decode_change = msgspec.msgpack.Decoder(Change).decode
+
+
+class At(NamedTuple):
+    partition: int
+    offset: int
 
 
 class ListLog:
@@ -195,6 +201,12 @@ class Simulator:
     def ack(self, offset: int, owner: str = "o", group: str = "g", topic: str = "t", partition: int = 0) -> None:
         self.broker.ack(self.now_ms, topic, group, partition, offset, owner)
         self.commit()
+
+    def ack_batch(self, places: list[At], owner: str = "o", group: str = "g", topic: str = "t") -> list[At]:
+        """Those that were refused."""
+        refused = self.broker.ack_batch(self.now_ms, topic, group, places, owner)
+        self.commit()
+        return [place for place, _ in refused]
 
     def nack(
         self,

@@ -36,7 +36,7 @@ from slipstream.broker import (
 from slipstream.broker.group import LeaseState
 from slipstream.broker.snapshot import _decode as decode_snapshot  # the comparison wants the data, not the bytes
 from slipstream.record import Record
-from tests.broker.simulator import ListLog, Pull, Simulator
+from tests.broker.simulator import At, ListLog, Pull, Simulator
 
 PARTITIONS = 2
 PARTITIONS_MAX = 4
@@ -310,6 +310,22 @@ class BrokerModel(RuleBasedStateMachine):
             done = (partition, offset) in self.finished[group]
             assert not stranger or done, "somebody else's ack was taken"
             self.finished[group].add((partition, offset))
+        self.note()
+
+    @precondition(lambda self: self.holder)
+    @rule(data=st.data())
+    def ack_many(self, data: st.DataObject) -> None:
+        """Some are held by somebody else, some come twice, and some were finished long ago."""
+        held = data.draw(st.lists(st.sampled_from(sorted(self.holder.items())), min_size=1, max_size=8))
+        (group, _, _), holder = held[0]
+        places = [At(partition, offset) for (named, partition, offset), _ in held if named == group]
+        refused = self.sim.ack_batch(places, holder.owner, group)
+        for place in places:
+            key = (group, place.partition, place.offset)
+            done = (place.partition, place.offset) in self.finished[group]
+            assert done or (place in refused) == (self.holder[key].owner != holder.owner)
+            if place not in refused:
+                self.finished[group].add((place.partition, place.offset))
         self.note()
 
     @precondition(lambda self: self.holder)

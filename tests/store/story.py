@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from slipstream.api import Place
 from slipstream.broker import Broker, BrokerConfig, Envelope, NewMessage, Partition, RetryPolicy, TopicOverrides
 from slipstream.engine import ManualClock
 from tests.store.node import LONG_MS, Node
@@ -71,6 +72,15 @@ def settle(what: str, *offsets: int, **how: object) -> Step:
     return lambda node: node.perform(each)
 
 
+def ack_together(*offsets: int) -> Step:
+    def together(broker: Broker, now_ms: int) -> None:
+        leases = [(p.partition.number, offset) for p in broker.group("t", "g").progress for offset in p.leases]
+        places = [Place(number, offset) for number, offset in leases if offset in offsets]
+        assert broker.ack_batch(now_ms, "t", "g", places, "o") == []
+
+    return lambda node: node.perform(together)
+
+
 def seek(find: Callable[[Partition], int], group: str = "g", partition: int | None = None) -> Step:
     return lambda node: node.perform(lambda broker, now_ms: broker.seek(now_ms, "t", group, find, partition))
 
@@ -106,9 +116,10 @@ STORY: dict[str, Step | int] = {
     "deadlines": with_deadline(90_000),
     "read": lambda node: node.take("t", 7),
     "ack": settle("ack", 0, 2),
+    "ack together": ack_together(4, 5),
     "nack with a delay": settle("nack", 1, delay_ms=30_000),
     "reject": settle("nack", 3, reason="bad", retryable=False),
-    "extend": settle("extend", 4, lease_ms=LONG_MS * 2),
+    "extend": settle("extend", 6, lease_ms=LONG_MS * 2),
     "grow": lambda node: node.perform(
         lambda b, now_ms: b.change_topic(now_ms, "t", TopicOverrides(max_in_flight=50), 3)
     ),

@@ -4,7 +4,7 @@ A state machine and nothing else. It imports no socket, no file, no thread and n
 simulator in the tests) hands in the time with each command and the logs at construction, and carries out the effects.
 """
 
-from slipstream.broker.broker import Broker
+from slipstream.broker.broker import Broker, HasPlace
 from slipstream.broker.config import BrokerConfig
 from slipstream.broker.effects import Delivery, Effects, Publications
 from slipstream.broker.envelope import (
@@ -43,6 +43,7 @@ __all__ = [
     "Envelope",
     "FailedPrecondition",
     "Group",
+    "HasPlace",
     "InProgress",
     "InvalidArgument",
     "Lease",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -11,6 +12,7 @@ from slipstream.broker.changes import (
     Change,
     Extended,
     Finished,
+    FinishedBatch,
     GroupCreated,
     GroupForgotten,
     GroupMoved,
@@ -27,7 +29,7 @@ from slipstream.broker.config import BrokerConfig
 from slipstream.broker.delivery import Dispatcher
 from slipstream.broker.effects import Effects, Publications
 from slipstream.broker.envelope import LATEST_MS
-from slipstream.broker.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
+from slipstream.broker.errors import BrokerError, FailedPrecondition, InvalidArgument, NotFound, Unavailable
 from slipstream.broker.group import Consumer, Group, Lease, LeaseState, Progress
 from slipstream.broker.idempotency import Status, short
 from slipstream.broker.intake import Intake
@@ -37,6 +39,19 @@ from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, Topic, TopicO
 from slipstream.record import LogUnreadable
 
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,200}\Z")
+
+
+class HasPlace(Protocol):
+    """Something that says where a message stands."""
+
+    @property
+    def partition(self) -> int: ...
+
+    @property
+    def offset(self) -> int: ...
+
+
+PlaceT = TypeVar("PlaceT", bound=HasPlace)
 
 
 class Broker:
@@ -230,6 +245,34 @@ class Broker:
         self.acked_total += 1
         if progress.position < progress.partition.committed or progress.ready or progress.due:
             self.dispatcher.dispatch(progress, now_ms)
+
+    def ack_batch(
+        self, now_ms: int, name: str, group_name: str, places: Sequence[PlaceT], owner: str
+    ) -> list[tuple[PlaceT, BrokerError]]:
+        """Many at once. Each stands for itself: returns those that could not be acked, and why."""
+        group = self.group(name, group_name)
+        self._used(group, now_ms)
+        acked: dict[Progress, list[int]] = {}
+        failed: list[tuple[PlaceT, BrokerError]] = []
+        for place in places:
+            number, offset = place.partition, place.offset
+            progress = group.progress[number] if 0 <= number < len(group.progress) else None
+            lease = progress.leases.get(offset) if progress is not None else None
+            if progress is not None and lease is not None and lease.owner == owner:
+                progress.finish(offset, -1, 0)
+                acked.setdefault(progress, []).append(offset)
+                continue
+            try:
+                self._find(name, group_name, number, offset, owner)  # it is done, or not this owner's
+            except BrokerError as error:
+                failed.append((place, error))
+        for progress, offsets in acked.items():
+            self.effects.changes.append(encode_change(FinishedBatch(group.id, progress.partition.number, offsets)))
+            self.effects.batched += len(offsets) - 1
+            self.acked_total += len(offsets)
+            if progress.position < progress.partition.committed or progress.ready or progress.due:
+                self.dispatcher.dispatch(progress, now_ms)
+        return failed
 
     def nack(
         self,

@@ -10,6 +10,7 @@ end, with a default.
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from typing import TypeAlias
 
 import msgspec
@@ -181,6 +182,33 @@ class Redriven(msgspec.Struct, array_like=True, tag=18, frozen=True, gc=False):
     """So that a repair finds it where records before it are lost."""
 
 
+class DeliveredRun(msgspec.Struct, array_like=True, tag=20, frozen=True):
+    """Messages that one consumer got together, each for the first time: most are, and one change is cheaper."""
+
+    group_id: int
+    partition: int
+    owner: str
+    lease_until_ms: int
+    messages: list[tuple[int, int, int]]
+    """(offset, index, size)"""
+
+    def delivered(self) -> Iterator[Delivered]:
+        for offset, index, size in self.messages:
+            yield Delivered(self.group_id, self.partition, offset, index, size, 1, self.owner, self.lease_until_ms)
+
+
+class FinishedBatch(msgspec.Struct, array_like=True, tag=21, frozen=True):
+    """Messages that were acked together."""
+
+    group_id: int
+    partition: int
+    offsets: list[int]
+
+    def finished(self) -> Iterator[Finished]:
+        for offset in self.offsets:
+            yield Finished(self.group_id, self.partition, offset)
+
+
 Change: TypeAlias = (
     TopicCreated
     | Published
@@ -201,6 +229,8 @@ Change: TypeAlias = (
     | BatchCommitted
     | Redriven
     | PublishedBatch
+    | DeliveredRun
+    | FinishedBatch
 )
 
 encode_change = msgspec.msgpack.Encoder().encode

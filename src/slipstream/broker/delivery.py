@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from slipstream.broker.changes import (
     Delivered,
+    DeliveredRun,
     Failed,
     Finished,
     Outcome,
@@ -43,6 +44,8 @@ class Dispatcher:
         self.effects = effects
         self.delivered_total = 0
         self.redelivered_total = 0
+        self._run: list[Delivered] = []
+        """Handed out by this dispatch and not among the changes yet: first deliveries to one consumer, one by one."""
         self._timers: list[tuple[int, int, Progress]] = []
         self._timer_count = 0
         self._timers_max = TIMERS_KEPT
@@ -66,6 +69,13 @@ class Dispatcher:
         group = progress.group
         if not group.consumers or group.paused or progress.unreadable:
             return
+        try:
+            self._dispatch(progress, now_ms)
+        finally:
+            self._end_run()
+
+    def _dispatch(self, progress: Progress, now_ms: int) -> None:
+        group = progress.group
         partition = progress.partition
         limit = group.topic.config.max_in_flight
         while True:
@@ -120,9 +130,11 @@ class Dispatcher:
         """Delivers the record, or does with it what else is due; False if it has to wait, and all behind it too."""
         meta = decode_meta(record.meta)
         if _deadline_passed(meta, now_ms):
+            self._end_run()
             self.dead_letter(progress, record, index, before, Outcome.DEADLINE_EXCEEDED, now_ms)
             return True
         if before is None and meta.deliver_at_ms is not None and meta.deliver_at_ms > now_ms:
+            self._end_run()
             return self._postpone(progress, record, index, meta.deliver_at_ms)
         attempts, last_error = (before.attempts + 1, before.last_error) if before is not None else (1, "")
         until_ms = now_ms + consumer.lease_ms
@@ -131,7 +143,11 @@ class Dispatcher:
         change = Delivered(progress.group.id, number, record.offset, index, size, attempts, consumer.owner, until_ms)
         self.state.delivered(change)
         effects = self.effects
-        effects.changes.append(encode_change(change))
+        if attempts == 1:
+            self._add_to_run(change)
+        else:
+            self._end_run()
+            effects.changes.append(encode_change(change))
         effects.deliveries.append(Delivery(consumer, number, record, meta, attempts, last_error))
         consumer.unsent_bytes += size + len(record.meta)
         if consumer.credit is not None:
@@ -142,6 +158,25 @@ class Dispatcher:
         if progress.timer_ms is None or until_ms < progress.timer_ms:
             self.set_timer(progress, until_ms)
         return True
+
+    def _add_to_run(self, change: Delivered) -> None:
+        run = self._run
+        if run and (run[0].owner != change.owner or run[0].lease_until_ms != change.lease_until_ms):
+            self._end_run()
+        self._run.append(change)
+
+    def _end_run(self) -> None:
+        run = self._run
+        if not run:
+            return
+        self._run = []
+        first = run[0]
+        change: DeliveredRun | Delivered = first
+        if len(run) > 1:
+            messages = [(each.offset, each.index, each.size) for each in run]
+            change = DeliveredRun(first.group_id, first.partition, first.owner, first.lease_until_ms, messages)
+            self.effects.batched += len(run) - 1
+        self.effects.changes.append(encode_change(change))
 
     def _postpone(self, progress: Progress, record: Record, index: int, due_ms: int) -> bool:
         """It is not due yet: what comes behind it goes first, as far as there is memory for what is passed over."""

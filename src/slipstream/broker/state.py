@@ -11,9 +11,11 @@ from slipstream.broker.changes import (
     BatchCommitted,
     Change,
     Delivered,
+    DeliveredRun,
     Extended,
     Failed,
     Finished,
+    FinishedBatch,
     GroupCreated,
     GroupForgotten,
     GroupMoved,
@@ -84,6 +86,8 @@ class State:
             BatchCommitted: self.batch_committed,
             Redriven: self.redriven,
             PublishedBatch: self.published_batch,
+            DeliveredRun: self.delivered_run,
+            FinishedBatch: self.finished_batch,
         }
 
     def replay(self, changes: Iterable[Change]) -> None:
@@ -206,6 +210,14 @@ class State:
         progress.finish(change.offset, change.index, change.size)
         if change.outcome:
             self.dead_lettered[progress.partition.topic.name, change.outcome.name.lower()] += 1
+
+    def delivered_run(self, change: DeliveredRun) -> None:
+        for each in change.delivered():
+            self.delivered(each)
+
+    def finished_batch(self, change: FinishedBatch) -> None:
+        for each in change.finished():
+            self.finished(each)
 
     def failed(self, change: Failed) -> Lease | None:
         lease = self._progress(change.group_id, change.partition).leases.get(change.offset)

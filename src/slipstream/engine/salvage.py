@@ -18,9 +18,11 @@ from slipstream.broker.changes import (
     BatchCommitted,
     Change,
     Delivered,
+    DeliveredRun,
     Extended,
     Failed,
     Finished,
+    FinishedBatch,
     GroupCreated,
     GroupForgotten,
     GroupMoved,
@@ -373,6 +375,10 @@ def _one_by_one(changes: list[Change]) -> Iterator[Change]:
     for change in changes:
         if isinstance(change, PublishedBatch):
             yield from change.published()
+        elif isinstance(change, DeliveredRun):
+            yield from change.delivered()
+        elif isinstance(change, FinishedBatch):
+            yield from change.finished()
         else:
             yield change
 

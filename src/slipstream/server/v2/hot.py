@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -26,7 +26,7 @@ from slipstream.api import (
     ProduceRequest,
     ProduceResponse,
 )
-from slipstream.broker import Broker, BrokerError, InvalidArgument, NewMessage, Overloaded, Placement
+from slipstream.broker import Broker, BrokerError, HasPlace, InvalidArgument, NewMessage, Overloaded, Placement
 from slipstream.engine import Engine
 from slipstream.limits import Limits
 from slipstream.router import RoutedMessage, RouterHook
@@ -41,15 +41,7 @@ from slipstream.server.wire import UNREADABLE, parse_query, readable
 log = logging.getLogger(__name__)
 
 RequestT = TypeVar("RequestT", bound=msgspec.Struct)
-ItemT = TypeVar("ItemT", bound="_HasPlace")
-
-
-class _HasPlace(Protocol):
-    @property
-    def partition(self) -> int: ...
-
-    @property
-    def offset(self) -> int: ...
+ItemT = TypeVar("ItemT", bound=HasPlace)
 
 
 class Reply:
@@ -205,14 +197,12 @@ class Hot:
 
     def ack(self, exchange: Exchange) -> None:
         request = self._decode(exchange, AckRequest)
-        topic, group, owner = request.topic, request.group, request.owner
-
-        def settle(broker: Broker, now_ms: int, place: Place) -> None:
-            broker.ack(now_ms, topic, group, place.partition, place.offset, owner)
-
+        topic, group, owner, places = request.topic, request.group, request.owner, request.messages
+        self._check_count(len(places))
         reply = Reply(exchange)
-        failed = self._settle(reply, topic, group, request.messages, settle)
-        reply.prepare(AckResponse(len(request.messages) - len(failed), failed))
+        refused = self.engine.run(reply, lambda broker, now_ms: broker.ack_batch(now_ms, topic, group, places, owner))
+        failed = [_failure(place, error) for place, error in refused]
+        reply.prepare(AckResponse(len(places) - len(failed), failed))
 
     def nack(self, exchange: Exchange) -> None:
         request = self._decode(exchange, NackRequest)
@@ -258,7 +248,7 @@ class Hot:
                 try:
                     settle(broker, now_ms, item)
                 except BrokerError as error:
-                    failed.append(Failure(item.partition, item.offset, error_code(error), error.message))
+                    failed.append(_failure(item, error))
             return failed
 
         return self.engine.run(reply, command)
@@ -268,6 +258,10 @@ class Hot:
             raise InvalidArgument(
                 f"1 to {self.limits.batch_messages} messages (max_batch_messages) fit in a request, not {count}"
             )
+
+
+def _failure(place: HasPlace, error: BrokerError) -> Failure:
+    return Failure(place.partition, place.offset, error_code(error), error.message)
 
 
 def _hint(error: str) -> str:
