@@ -129,8 +129,8 @@ _DIFFERENT_EACH_TIME = [
     (r"\b\d+-[0-9a-f]{11}\b", "TOPIC-ID"),
     (r"\b[0-9a-f]{11}-\d+\b", "REDRIVE-ID"),
     (r"[\w.-]+-\d+-[0-9a-f]{8}\b", "OWNER"),
-    (r"(\"\w*(?:_age_ms|_per_s|interval_ms)\"): ?[\d.]+", r"\1:N"),
-    (r"\b[\d.]+ (?:ms|s|min)(?=  )", "DURATION"),  # the table of a command; its columns follow
+    (r"(\"\w*(?:_age_ms|idle_ms|_per_s|interval_ms)\"): ?[\d.]+", r"\1:N"),
+    (r"\b[\d.]+ (?:ms|s|min)(?=  | ago)", "DURATION"),  # the table of a command; its columns follow
     (r"[ \t]+", " "),
 ]
 

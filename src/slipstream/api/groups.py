@@ -48,6 +48,8 @@ class GroupInfo(msgspec.Struct, frozen=True):
     delayed: int
     oldest_unfinished_age_ms: int
     """How long the oldest unfinished message has been stored; 0 where there is none."""
+    idle_ms: int
+    """For how long nobody has used it; 0 while a stream is open or a fetch waits. A restart begins to count anew."""
     lost: int
     """Removed by retention before the group finished them."""
     partitions: list[GroupPartition]

@@ -126,7 +126,7 @@ def show(client: Client, output: Output, name: str) -> None:
 
 def show_groups(output: Output, groups: list[GroupInfo]) -> None:
     output.table(
-        ["GROUP", ">LAG", ">IN FLIGHT", ">DELAYED", ">OLDEST", ">CONSUMERS", ">LOST", "STATE"],
+        ["GROUP", ">LAG", ">IN FLIGHT", ">DELAYED", ">OLDEST", ">CONSUMERS", "LAST USED", ">LOST", "STATE"],
         [
             (
                 g.group,
@@ -135,6 +135,7 @@ def show_groups(output: Output, groups: list[GroupInfo]) -> None:
                 f"{g.delayed:,}",
                 duration_text(g.oldest_unfinished_age_ms) if g.oldest_unfinished_age_ms else "-",
                 g.consumers,
+                "now" if g.consumers else f"{duration_text(g.idle_ms)} ago",
                 warn_if(g.lost > 0, f"{g.lost:,}"),
                 warn_if(g.paused or any(p.unreadable for p in g.partitions), _state(g)),
             )

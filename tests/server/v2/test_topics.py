@@ -9,6 +9,7 @@ import pytest
 
 from slipstream.record import Record
 from slipstream.server.v2.describe import describe_group
+from slipstream.testing import MemoryBroker
 from tests.broker.simulator import Simulator
 from tests.conftest import StartServer
 from tests.server.v2.wire import V2, values
@@ -334,3 +335,17 @@ def test_looking_again_does_not_read_the_disk_again() -> None:
     topic.partitions[0].log.read = read  # type: ignore[method-assign]
     assert describe_group(group, sim.now_ms) == first
     assert first.partitions[0].oldest_unfinished_ms == sim.now_ms
+
+
+def test_a_group_says_for_how_long_nobody_has_used_it(slipstream_broker: MemoryBroker) -> None:
+    """Who only pulls is a consumer for as long as a fetch waits, and that is no time at all."""
+    with slipstream_broker.client() as client:
+        client.create_topic("t")
+        client.produce("t", "v")
+        (message,) = client.fetch("t", "g", lease_ms=60_000)
+        slipstream_broker.advance(seconds=5)
+        assert client.group("t", "g").idle_ms == 5_000
+        message.ack()
+        assert client.group("t", "g").idle_ms == 0
+        slipstream_broker.advance(seconds=1)
+        assert client.topic("t").groups[0].idle_ms == 1_000

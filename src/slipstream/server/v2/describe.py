@@ -121,6 +121,7 @@ def describe_group(group: Group, now_ms: int, *, messages: bool = False) -> Grou
         in_flight=sum(partition.in_flight for partition in partitions),
         delayed=sum(partition.delayed for partition in partitions),
         oldest_unfinished_age_ms=0 if oldest is None else max(0, now_ms - oldest),
+        idle_ms=0 if group.consumers else max(0, now_ms - group.last_seen_ms),
         lost=group.lost,
         partitions=partitions,
         messages=_in_flight(group) if messages else [],
