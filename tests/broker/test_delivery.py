@@ -11,6 +11,7 @@ from slipstream.broker import (
     BrokerConfig,
     InvalidArgument,
     NewMessage,
+    Overloaded,
     RetryPolicy,
     TopicConfig,
     Unavailable,
@@ -583,3 +584,19 @@ def test_acks_of_a_batch_let_the_next_through() -> None:
     assert sim.take() == []
     assert sim.ack_batch([At(0, 1), At(0, 0)]) == []
     assert [offset for offset, _, _ in sim.take()] == [2, 3]
+
+
+def test_acks_that_are_all_refused_are_no_use_of_the_group() -> None:
+    """As each on its own is none: who only guesses must not keep producers waiting for a group that has gone."""
+    sim = Simulator(BrokerConfig(group_absent_ms=5_000, topic=TopicConfig(max_waiting_messages=1)))
+    sim.create("t")
+    sim.broker.detach(sim.now_ms, sim.attach())
+    sim.produce(b"v")
+    sim.now_ms += 5_001
+    assert sim.ack_batch([At(0, 0), At(7, 0)]) == [At(0, 0), At(7, 0)]
+    sim.produce(b"v")
+    sim.broker.detach(sim.now_ms, sim.attach(credit=1))
+    sim.now_ms += 5_001
+    assert sim.ack_batch([At(7, 0), At(0, 0)]) == [At(7, 0)]
+    with pytest.raises(Overloaded):
+        sim.produce(b"v")
