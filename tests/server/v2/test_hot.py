@@ -335,7 +335,7 @@ def test_a_time_that_no_journal_can_hold_is_refused_and_changes_nothing(v2: V2, 
 @pytest.mark.parametrize("verb", ["ack", "nack", "extend"])
 @pytest.mark.parametrize("place", ['"partition": 0, "offset": %d', '"partition": %d, "offset": 0'])
 def test_a_place_that_no_answer_can_name_is_refused_and_changes_nothing(v2: V2, verb: str, place: str) -> None:
-    """What cannot be settled is listed by its place, and MessagePack has no such number: the rest was settled, and 500."""
+    """What cannot be settled is listed by its place, and MessagePack has no such number: 500, with the rest settled."""
     v2.produce("a")
     v2.fetch()
     bad = place % 2**64
