@@ -600,3 +600,20 @@ def test_acks_that_are_all_refused_are_no_use_of_the_group() -> None:
     assert sim.ack_batch([At(7, 0), At(0, 0)]) == [At(7, 0)]
     with pytest.raises(Overloaded):
         sim.produce(b"v")
+
+
+def test_one_owner_with_leases_of_two_lengths_keeps_both_across_a_restart() -> None:
+    sim = Simulator()
+    sim.create("t")
+    sim.attach(lease_ms=1_000)
+    sim.attach(lease_ms=5_000)
+    sim.broker.produce_batch(sim.now_ms, "t", [NewMessage(b"", b"v") for _ in range(4)])
+    sim.commit()
+
+    def ends() -> list[int]:
+        return [lease.until_ms - sim.now_ms for lease in sim.broker.group("t", "g").progress[0].leases.values()]
+
+    assert sorted(ends()) == [1_000, 1_000, 5_000, 5_000]
+    before = ends()
+    sim.crash()
+    assert ends() == before
