@@ -259,10 +259,14 @@ class BrokerModel(RuleBasedStateMachine):
 
     # Consume
 
-    @rule(group=st.sampled_from(GROUPS), owner=st.sampled_from(["a", "b", "c"]))
-    def attach(self, group: str, owner: str) -> None:
+    @rule(
+        group=st.sampled_from(GROUPS),
+        owner=st.sampled_from(["a", "b", "c"]),
+        lease_ms=st.sampled_from([LEASE_MS, LEASE_MS // 2]),
+    )
+    def attach(self, group: str, owner: str, lease_ms: int) -> None:
         if len(self.consumers) < 6:
-            self.consumers.append(self.sim.attach(owner, group))
+            self.consumers.append(self.sim.attach(owner, group, lease_ms=lease_ms))
         self.note()
 
     @rule(
@@ -319,7 +323,15 @@ class BrokerModel(RuleBasedStateMachine):
         held = data.draw(st.lists(st.sampled_from(sorted(self.holder.items())), min_size=1, max_size=8))
         (group, _, _), holder = held[0]
         places = [At(partition, offset) for (named, partition, offset), _ in held if named == group]
+        fresh = {
+            place
+            for place in places
+            if (place.partition, place.offset) not in self.finished[group]
+            and self.holder[group, place.partition, place.offset].owner == holder.owner
+        }
+        acked_before = self.sim.broker.acked_total
         refused = self.sim.ack_batch(places, holder.owner, group)
+        assert self.sim.broker.acked_total - acked_before == len(fresh), "an ack counts once"
         for place in places:
             key = (group, place.partition, place.offset)
             done = (place.partition, place.offset) in self.finished[group]
@@ -603,7 +615,7 @@ class BrokerModel(RuleBasedStateMachine):
         before = self.holder.get(key)
         if before is not None:
             assert before.until_ms <= self.sim.now_ms, f"{place} went to {owner} while {before.owner} held it"
-        self.holder[key] = Held(owner, self.sim.now_ms + LEASE_MS)
+        self.holder[key] = Held(owner, self.sim.now_ms + delivery.consumer.lease_ms)
 
     def note_dead_letters(self) -> None:
         graveyard = self.sim.broker.state.topics.get("dlq.t")

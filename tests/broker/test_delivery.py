@@ -11,6 +11,7 @@ from slipstream.broker import (
     BrokerConfig,
     InvalidArgument,
     NewMessage,
+    Overloaded,
     RetryPolicy,
     TopicConfig,
     Unavailable,
@@ -583,3 +584,36 @@ def test_acks_of_a_batch_let_the_next_through() -> None:
     assert sim.take() == []
     assert sim.ack_batch([At(0, 1), At(0, 0)]) == []
     assert [offset for offset, _, _ in sim.take()] == [2, 3]
+
+
+def test_acks_that_are_all_refused_are_no_use_of_the_group() -> None:
+    """As each on its own is none: who only guesses must not keep producers waiting for a group that has gone."""
+    sim = Simulator(BrokerConfig(group_absent_ms=5_000, topic=TopicConfig(max_waiting_messages=1)))
+    sim.create("t")
+    sim.broker.detach(sim.now_ms, sim.attach())
+    sim.produce(b"v")
+    sim.now_ms += 5_001
+    assert sim.ack_batch([At(0, 0), At(7, 0)]) == [At(0, 0), At(7, 0)]
+    sim.produce(b"v")
+    sim.broker.detach(sim.now_ms, sim.attach(credit=1))
+    sim.now_ms += 5_001
+    assert sim.ack_batch([At(7, 0), At(0, 0)]) == [At(7, 0)]
+    with pytest.raises(Overloaded):
+        sim.produce(b"v")
+
+
+def test_one_owner_with_leases_of_two_lengths_keeps_both_across_a_restart() -> None:
+    sim = Simulator()
+    sim.create("t")
+    sim.attach(lease_ms=1_000)
+    sim.attach(lease_ms=5_000)
+    sim.broker.produce_batch(sim.now_ms, "t", [NewMessage(b"", b"v") for _ in range(4)])
+    sim.commit()
+
+    def ends() -> list[int]:
+        return [lease.until_ms - sim.now_ms for lease in sim.broker.group("t", "g").progress[0].leases.values()]
+
+    assert sorted(ends()) == [1_000, 1_000, 5_000, 5_000]
+    before = ends()
+    sim.crash()
+    assert ends() == before

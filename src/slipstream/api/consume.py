@@ -10,6 +10,8 @@ from slipstream.api.produce import Encoding, PayloadT
 from slipstream.broker.envelope import Envelope, Routing
 
 Natural = Annotated[int, msgspec.Meta(ge=0)]
+Position = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""Of a partition or a message; larger numbers have no form in MessagePack, and an answer may have to repeat it."""
 
 
 class FetchRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, frozen=True):
@@ -54,8 +56,8 @@ class FetchResponse(msgspec.Struct, Generic[PayloadT], frozen=True):
 
 
 class Place(msgspec.Struct, forbid_unknown_fields=True, frozen=True, gc=False):
-    partition: Natural
-    offset: Natural
+    partition: Position
+    offset: Position
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -82,8 +84,8 @@ class AckResponse(msgspec.Struct, frozen=True):
 
 
 class NackItem(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, frozen=True, kw_only=True):
-    partition: Natural
-    offset: Natural
+    partition: Position
+    offset: Position
     reason: str = ""
     delay_ms: Natural | None = None
     """When the next attempt is due; absent: as the retry policy says."""

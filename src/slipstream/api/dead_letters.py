@@ -73,7 +73,7 @@ class RedriveRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=T
     """Only these, by their place in the dlq."""
     to: str | None = None
     """Another topic; absent: the one each came from."""
-    rate: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    rate: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
     """Messages a second; absent: as fast as it goes."""
     limit: Annotated[int, msgspec.Meta(ge=1)] | None = None
     dry_run: bool = False

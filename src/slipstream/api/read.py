@@ -6,6 +6,7 @@ from typing import Annotated, Generic
 
 import msgspec
 
+from slipstream.api.consume import Position
 from slipstream.api.produce import Encoding, PayloadT, Time
 from slipstream.broker.envelope import Envelope, Routing
 
@@ -19,9 +20,9 @@ class ReadQuery(
 
     partition: Natural | None = None
     """Needed where the topic has more than one."""
-    from_: Natural | None = None
+    from_: Position | None = None
     """The first offset; absent: the oldest there is."""
-    to: Natural | None = None
+    to: Position | None = None
     """Before this offset; absent: all that is there now."""
     since: Time | None = None
     """Stored at this time or later."""

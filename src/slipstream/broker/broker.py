@@ -251,7 +251,6 @@ class Broker:
     ) -> list[tuple[PlaceT, BrokerError]]:
         """Many at once. Each stands for itself: returns those that could not be acked, and why."""
         group = self.group(name, group_name)
-        self._used(group, now_ms)
         acked: dict[Progress, list[int]] = {}
         failed: list[tuple[PlaceT, BrokerError]] = []
         for place in places:
@@ -266,6 +265,8 @@ class Broker:
                 self._find(name, group_name, number, offset, owner)  # it is done, or not this owner's
             except BrokerError as error:
                 failed.append((place, error))
+        if len(failed) < len(places):
+            self._used(group, now_ms)
         for progress, offsets in acked.items():
             self.effects.changes.append(encode_change(FinishedBatch(group.id, progress.partition.number, offsets)))
             self.effects.batched += len(offsets) - 1

@@ -276,11 +276,14 @@ class Engine:
         self._schedule_flush()
         return consumer
 
-    def slice(self, partition: Partition, first: int, end: int, max_bytes: int) -> LogSlice:
-        """Records of a partition, to be read in another thread."""
-        topic = partition.topic
+    def check_there(self, topic: Topic) -> None:
+        """For who has waited since it was found: a deleted one has no log any more. Raises NotFound."""
         if self.broker.state.topics_by_id.get(topic.id) is not topic:
             raise NotFound(f"{topic.name} was deleted meanwhile")
+
+    def slice(self, partition: Partition, first: int, end: int, max_bytes: int) -> LogSlice:
+        """Records of a partition, to be read in another thread."""
+        self.check_there(partition.topic)
         return self.store.log(partition.topic.id, partition.number).slice(first, end, max_bytes)
 
     def watch(self, partition: Partition, callback: Callable[[], None]) -> None:

@@ -256,13 +256,15 @@ class Connection(HttpToolsProtocol):
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _read_headers(self) -> None:
-        content_type = accept = b""
+        content_type = accept = content_encoding = b""
         for name, value in self.headers:
             match name.lower():
                 case b"content-type":
                     content_type = value
                 case b"accept":
                     accept = value
+                case b"content-encoding":
+                    content_encoding = value
                 case b"content-length":
                     self._length = int(value)
                 case b"x-request-id":
@@ -273,7 +275,7 @@ class Connection(HttpToolsProtocol):
                 case b"expect":
                     self.expect_100_continue = value.lower() == b"100-continue"
                     self._plain = False
-        self._types = (content_type, accept)
+        self._types = (content_type, accept, content_encoding)
 
     def on_body(self, body: bytes) -> None:
         if self._deaf:

@@ -10,10 +10,10 @@ from slipstream.server.response import render_broker_error, with_headers
 if TYPE_CHECKING:
     from slipstream.server.connection import Connection
 
-Types: TypeAlias = tuple[bytes, bytes]
-"""Content-Type and Accept, as they were sent."""
+Types: TypeAlias = tuple[bytes, bytes, bytes]
+"""Content-Type, Accept and Content-Encoding, as they were sent."""
 
-NO_TYPES: Types = (b"", b"")
+NO_TYPES: Types = (b"", b"", b"")
 
 
 class Pending(Protocol):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.conftest import StartServer
-from tests.server.v2.wire import V2, values
+from tests.server.v2.wire import MSGPACK, V2, values
 
 
 def bury(v2: V2, *messages: Any, group: str = "g", reason: str = "boom") -> None:
@@ -138,6 +139,15 @@ def test_a_rate_is_kept_and_a_cancelled_redrive_stops(v2: V2) -> None:
     assert redrive(v2)["redriven"] == 50 - cancelled["redriven"], "a repeat does the rest"
     assert status["id"] in [each["id"] for each in v2.call("GET", "/v2/redrives")["redrives"]]
     v2.call("GET", "/v2/redrives/nothing", expect=404)
+
+
+def test_an_infinite_rate_is_refused(v2: V2) -> None:
+    """Only MessagePack can say it. The redrive failed on its first message, with a traceback in the log."""
+    bury(v2, "a")
+    body = msgspec.msgpack.encode({"topic": v2.topic, "rate": float("inf")})
+    response = v2.respond("POST", "/v2/redrives", body, headers={"Content-Type": MSGPACK})
+    assert response.status_code == 400
+    assert redrive(v2, rate=1e9)["redriven"] == 1
 
 
 def test_a_deadline_that_has_passed_does_not_kill_it_again(v2: V2) -> None:

@@ -332,6 +332,21 @@ def test_a_time_that_no_journal_can_hold_is_refused_and_changes_nothing(v2: V2, 
     assert v2.ack(first)["failed"] == []
 
 
+@pytest.mark.parametrize("verb", ["ack", "nack", "extend"])
+@pytest.mark.parametrize("place", ['"partition": 0, "offset": %d', '"partition": %d, "offset": 0'])
+def test_a_place_that_no_answer_can_name_is_refused_and_changes_nothing(v2: V2, verb: str, place: str) -> None:
+    """What cannot be settled is listed by its place, and MessagePack has no such number: 500, with the rest settled."""
+    v2.produce("a")
+    v2.fetch()
+    bad = place % 2**64
+    messages = f'[{{"partition": 0, "offset": 0}}, {{{bad}}}]'
+    body = f'{{"topic": "{v2.topic}", "group": "g", "owner": "o", "messages": {messages}}}'.encode()
+    response = v2.respond("POST", f"/v2/{verb}", body, headers={"Accept": MSGPACK})
+    assert response.status_code == 400
+    assert msgspec.msgpack.decode(response.content)["error"] == "INVALID_ARGUMENT"
+    assert v2.group()["in_flight"] == 1
+
+
 def test_nothing_is_due_after_the_year_9999(v2: V2) -> None:
     v2.call("PATCH", v2.path(), {"config": {"retention_ms": 0}})
     for delay_ms in (2**53, 2**63, 10**30):

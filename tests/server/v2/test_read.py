@@ -165,9 +165,17 @@ def test_what_retention_removed_is_said_with_the_earliest_there_is(start_server:
     assert v2.read()["messages"][0]["offset"] >= first, "without an offset, from the oldest there is"
 
 
-@pytest.mark.parametrize("query", [{"from": -1}, {"limit": 0}, {"since": "noon"}, {"colour": 1}])
+@pytest.mark.parametrize(
+    "query", [{"from": -1}, {"from": 2**64}, {"to": 2**64}, {"limit": 0}, {"since": "noon"}, {"colour": 1}]
+)
 def test_what_is_wrong_with_a_read_is_said(v2: V2, query: dict[str, Any]) -> None:
     assert v2.read(expect=400, **query)["error"] == "INVALID_ARGUMENT"
+
+
+@pytest.mark.parametrize("accept", ["application/json", "application/msgpack", ARROW])
+def test_the_highest_offset_there_can_be_is_ahead_and_no_error(v2: V2, accept: str) -> None:
+    response = v2.respond("GET", f"{v2.path('messages')}?from={2**63 - 1}", headers={"Accept": accept})
+    assert response.status_code == 200
 
 
 @pytest.mark.parametrize("query", ["since=0001-01-01T00:00:00%2B14:00", "until=9999-12-31T23:59:59-14:00"])

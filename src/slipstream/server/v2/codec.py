@@ -91,7 +91,10 @@ _FORMS: dict[str, Form] = {
 }
 
 
-def form_of(content_type: bytes) -> Form:
+def form_of(content_type: bytes, content_encoding: bytes) -> Form:
+    if content_encoding and content_encoding.strip().lower() != b"identity":
+        name = content_encoding.decode("latin-1")
+        raise UnsupportedMediaType(f"send the body uncompressed: Content-Encoding {name[:80]} is not read")
     name = content_type.partition(b";")[0].strip().lower().decode("latin-1")
     form = _FORMS.get(name)
     if form is None:

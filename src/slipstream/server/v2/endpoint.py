@@ -105,7 +105,7 @@ async def _decode_body(endpoint: Endpoint, request: Request, content_type: bytes
     if endpoint.body is None:
         return None
     body = await request.body()
-    if form_of(content_type) == "msgpack":
+    if form_of(content_type, request.headers.get("content-encoding", "").encode()) == "msgpack":
         return msgspec.msgpack.decode(body, type=endpoint.body)
     return msgspec.json.decode(body or b"{}", type=endpoint.body)
 

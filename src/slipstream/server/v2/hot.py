@@ -51,7 +51,8 @@ class Reply:
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
-        self.codec: Codec = answer_codec(*exchange.types)
+        content_type, accept, _ = exchange.types
+        self.codec: Codec = answer_codec(content_type, accept)
 
     def prepare(self, answer: msgspec.Struct) -> None:
         """To be sent when the engine settles the exchange."""
@@ -124,13 +125,14 @@ class Hot:
     def _failed(self, exchange: Exchange) -> None:
         """A fault of ours: the client gets an answer, the log the story, and everybody else is served on."""
         log.exception("a %s request failed", exchange.method.decode())
-        codec = answer_codec(*exchange.types)
+        codec = Reply(exchange).codec
         answer = ErrorResponse("INTERNAL", "the broker failed on this request; its log says why")
         exchange.answer(render_as(500, codec.encode(answer), codec.content_type))
 
     def _decode(self, exchange: Exchange, request: type[RequestT]) -> RequestT:
         decoders = _DECODERS[request]
-        decode = decoders.msgpack if form_of(exchange.types[0]) == "msgpack" else decoders.json
+        content_type, _, content_encoding = exchange.types
+        decode = decoders.msgpack if form_of(content_type, content_encoding) == "msgpack" else decoders.json
         decoded: RequestT = decode(exchange.body)
         return decoded
 
@@ -141,7 +143,8 @@ class Hot:
         unknown = query.keys() - {"topic", "idempotency_key"}
         if unknown:
             raise InvalidArgument(f"unknown parameter {min(unknown)!r}: there are topic and idempotency_key")
-        form = form_of(exchange.types[0])
+        content_type, _, content_encoding = exchange.types
+        form = form_of(content_type, content_encoding)
         if len(exchange.body) > self.limits.body_bytes:
             # Far too many are refused before everybody else has waited for half a second until they were decoded.
             # Names may be in the values too, so this is no more than a guess.

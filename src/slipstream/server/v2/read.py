@@ -32,6 +32,7 @@ async def read(call: Call) -> ReadResponse[Any] | Response:
     if ARROW in call.accept:
         return await _read_arrow(engine, partition, query)
     records = await read_slice(lambda: _slice(engine, partition, query), LogSlice.records)
+    engine.check_there(partition.topic)
     codec = call.codec
     return ReadResponse(
         partition=partition.number,
@@ -91,6 +92,7 @@ def _range(partition: Partition, query: ReadQuery) -> tuple[int, int]:
 
 
 def _slice(engine: Engine, partition: Partition, query: ReadQuery) -> LogSlice:
+    engine.check_there(partition.topic)
     return engine.slice(partition, *_range(partition, query), query.max_bytes)
 
 
@@ -123,6 +125,7 @@ async def _wait(engine: Engine, partition: Partition, query: ReadQuery, stopping
 
 async def _read_arrow(engine: Engine, partition: Partition, query: ReadQuery) -> Response:
     body, last = await read_slice(lambda: _slice(engine, partition, query), partial(_encode_arrow, partition.number))
+    engine.check_there(partition.topic)
     headers = {
         "Slipstream-Next-Offset": str(_next(partition, query, last)),
         "Slipstream-First-Offset": str(first_offset(partition)),

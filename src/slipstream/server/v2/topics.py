@@ -36,6 +36,7 @@ async def create_topic(call: Call) -> TopicCreated:
     topic = await engine.perform(
         lambda broker, now_ms: broker.create_topic(now_ms, request.name, request.partitions, overrides)
     )
+    engine.check_there(topic)
     return TopicCreated(not exists, describe_topic(topic, engine.now_ms()))
 
 
@@ -50,6 +51,7 @@ async def change_topic(call: Call) -> TopicInfo:
     topic = await call.engine.perform(
         lambda broker, now_ms: broker.change_topic(now_ms, name, overrides, request.partitions)
     )
+    call.engine.check_there(topic)
     return describe_topic(topic, call.engine.now_ms())
 
 
@@ -88,6 +90,7 @@ async def seek(call: Call) -> GroupInfo:
     topic, name = call.path("topic"), call.path("group")
     find = _place(request)
     group = await call.engine.perform(lambda broker, now_ms: broker.seek(now_ms, topic, name, find, request.partition))
+    call.engine.check_there(group.topic)
     return describe_group(group, call.engine.now_ms())
 
 
@@ -116,6 +119,7 @@ async def resume(call: Call) -> GroupInfo:
 async def _pause(call: Call, *, paused: bool) -> GroupInfo:
     topic, name = call.path("topic"), call.path("group")
     group = await call.engine.perform(lambda broker, now_ms: broker.pause(now_ms, topic, name, paused=paused))
+    call.engine.check_there(group.topic)
     return describe_group(group, call.engine.now_ms())
 
 
