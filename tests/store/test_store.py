@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from slipstream.broker import BrokerConfig, Envelope, RetryPolicy, Unavailable
+from slipstream.api import Place
+from slipstream.broker import BrokerConfig, Envelope, NewMessage, RetryPolicy, Unavailable
 from slipstream.store import Durability, builder
 from slipstream.store.journal import journal_numbers
 from tests.store.failing_disk import FailingDisk
@@ -138,6 +139,20 @@ def test_changes_found_at_the_start_count_towards_the_next_rotation(tmp_path: Pa
         node.produce("orders", b"x")
     with Node(tmp_path, journal_age_ms=0) as node:
         node.until(lambda: journal_numbers(tmp_path)[-1] >= 2)
+
+
+def test_each_message_of_a_batch_found_at_the_start_counts(tmp_path: Path) -> None:
+    """It takes as long to apply as one that came alone; what is applied at a start is limited by this number."""
+    messages = [NewMessage(b"", b"v")] * 10
+    with Node(tmp_path) as node:
+        node.create("orders")
+        node.perform(lambda broker, now_ms: broker.produce_batch(now_ms, "orders", messages))
+        places = [Place(taken.partition, taken.record.offset) for taken in node.take("orders", 10)]
+        node.perform(lambda broker, now_ms: broker.ack_batch(now_ms, "orders", "g", places, "o"))
+        before = node.store.journal_changes
+        assert before > 30
+    with Node(tmp_path) as node:
+        assert node.store.journal_changes == before
 
 
 def test_a_deadline_on_its_way_to_the_journal_is_in_the_snapshot(tmp_path: Path) -> None:

@@ -271,6 +271,7 @@ class Broker:
             self.effects.changes.append(encode_change(FinishedBatch(group.id, progress.partition.number, offsets)))
             self.effects.batched += len(offsets) - 1
             self.acked_total += len(offsets)
+        for progress in acked:
             if progress.position < progress.partition.committed or progress.ready or progress.due:
                 self.dispatcher.dispatch(progress, now_ms)
         return failed

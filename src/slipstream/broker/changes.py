@@ -10,7 +10,7 @@ end, with a default.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 import msgspec
@@ -232,6 +232,18 @@ Change: TypeAlias = (
     | DeliveredRun
     | FinishedBatch
 )
+
+
+def batched_in(changes: Iterable[Change]) -> int:
+    """How many messages share a change with one before them."""
+    batched = 0
+    for change in changes:
+        if isinstance(change, PublishedBatch | DeliveredRun):
+            batched += len(change.messages) - 1
+        elif isinstance(change, FinishedBatch):
+            batched += len(change.offsets) - 1
+    return batched
+
 
 encode_change = msgspec.msgpack.Encoder().encode
 decode_changes = msgspec.msgpack.Decoder(list[Change]).decode

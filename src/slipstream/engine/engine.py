@@ -28,7 +28,7 @@ from slipstream.broker import (
     TopicOverrides,
     Unavailable,
 )
-from slipstream.broker.changes import decode_changes
+from slipstream.broker.changes import batched_in, decode_changes
 from slipstream.engine.clock import Clock, Timekeeper, Timer
 from slipstream.engine.storage import Storage
 from slipstream.record import LogUnreadable
@@ -142,7 +142,9 @@ class Engine:
             if store.snapshot is not None:
                 broker.restore(store.snapshot)
             for frame in store.frames():
-                broker.replay(decode_changes(frame))
+                changes = decode_changes(frame)
+                broker.replay(changes)
+                store.count_batched(batched_in(changes))
         except (msgspec.DecodeError, LookupError, ValueError, LogUnreadable) as error:
             # The checksum is right and the content is not: written by a newer slipstream, or by a bug.
             reason = f"it cannot be applied ({type(error).__name__}: {error})"

@@ -101,6 +101,10 @@ class Store:
             self._journal_changes += count_changes(frame)
             yield frame
 
+    def count_batched(self, messages: int) -> None:
+        """So many messages in the last of `frames` share a change with one before them."""
+        self._journal_changes += messages
+
     @property
     def recovered_to(self) -> tuple[Path, int]:
         """The file and the place in it of what `snapshot` or `frames` gave last."""

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from starlette.requests import Request
 
+from slipstream.api import DeadLetterList, DeadLetterQuery
+from slipstream.broker import RetryPolicy
+from slipstream.limits import Limits
+from slipstream.server.v2.codec import JSON_CODEC
+from slipstream.server.v2.dead_letters import list_dead_letters
+from slipstream.server.v2.endpoint import Call
 from tests.conftest import StartServer
 from tests.server.v2.wire import MSGPACK, V2, values
+from tests.store.node import Node
 
 
 def bury(v2: V2, *messages: Any, group: str = "g", reason: str = "boom") -> None:
@@ -193,3 +203,23 @@ def test_so_many_redrives_may_be_under_way(start_server: StartServer) -> None:
     assert "max_redrives" in v2.call("POST", "/v2/redrives", {"topic": "t"}, 429)["message"]
     v2.call("DELETE", f"/v2/redrives/{running['id']}")
     assert redrive(v2)["state"] == "done"
+
+
+def test_a_topic_that_is_deleted_while_they_are_listed_has_none(tmp_path: Path) -> None:
+    with Node(tmp_path) as node:
+        for topic in ("a", "b"):
+            node.create(topic, retry=RetryPolicy(max_attempts=1))
+            node.produce(topic, b"v")
+            (taken,) = node.take(topic, 1)
+            place = (taken.partition, taken.record.offset)
+            node.perform(lambda broker, now_ms, at=(topic, "g", *place): broker.nack(now_ms, *at, "o", "bad"))  # type: ignore[misc]
+        call = Call(node.engine, Limits(), Request({"type": "http"}), None, DeadLetterQuery(), JSON_CODEC)
+
+        async def list_while_it_is_deleted() -> DeadLetterList[str]:
+            listing = asyncio.create_task(list_dead_letters(call))
+            await asyncio.sleep(0)  # it reads the first topic now, in another thread
+            await node.engine.delete_topic("dlq.b")
+            return await listing
+
+        listed = node.loop.run_until_complete(list_while_it_is_deleted())
+        assert [letter.topic for letter in listed.dead_letters] == ["dlq.a"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -152,12 +153,11 @@ def test_what_retention_removed_is_said_with_the_earliest_there_is(start_server:
     v2 = V2(server, "t")
     v2.call("POST", "/v2/topics", {"name": "t", "config": {"retention_bytes": 20_000}}, 201)
     first = 0
-    for _ in range(1_000):
+    until = time.monotonic() + 60
+    while not first:
+        assert time.monotonic() < until, "nothing was removed"
         v2.produce(*["x" * 1_000] * 30)
         first = v2.describe()["partitions"][0]["first_offset"]
-        if first:
-            break
-    assert first > 0, "nothing was removed"
     gone = v2.read(**{"from": 0}, expect=410)
     assert gone["error"] == "OFFSET_OUT_OF_RANGE"
     assert gone["earliest_offset"] >= first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import re
 from typing import Any
@@ -36,8 +37,9 @@ async def list_dead_letters(call: Call) -> DeadLetterList[Any]:
     start = _parse_cursor(query.after)
     found: list[DeadLetterItem[Any]] = []
     scanned = size = 0
-    for topic in topics:
-        for partition in topic.partitions:
+    for partition in [partition for topic in topics for partition in topic.partitions]:
+        topic = partition.topic
+        with contextlib.suppress(NotFound):  # it was deleted meanwhile, and its dead letters with it
             here = (topic.name, partition.number)
             if start is not None and here < start[0]:
                 continue
