@@ -145,6 +145,16 @@ def test_no_retry_after_is_too_strange(header: str) -> None:
     assert _retry_after_ms(header) >= 0
 
 
+@in_loop
+async def test_to_wait_less_than_nothing_is_no_reason_to_ask_for_ever(shared: ServerProcess) -> None:
+    body = b'{"error": "U", "message": "come back yesterday", "retry_after_ms": -1000000000}'
+    async with between(shared.base) as middle, AsyncClient(middle.url, retry_for_ms=0) as client:
+        middle.always["/v2/topics"] = answer(503, body, Content_Type="application/json")
+        with pytest.raises(Unavailable, match="yesterday") as caught:
+            await client.topics()
+        assert (caught.value.retry_after_ms, middle.seen) == (0, ["/v2/topics"])
+
+
 @pytest.mark.parametrize(
     ("status", "kind"),
     [

@@ -248,7 +248,7 @@ def _parameter(value: object) -> str:
 def _refusal(answer: Answer, target: URL) -> SlipstreamError:
     refused = _error_response(answer)
     # In milliseconds if the server is ours, in seconds or as a date if somebody before it answers.
-    retry_after_ms = refused.retry_after_ms or _retry_after_ms(answer.headers.get("Retry-After", ""))
+    retry_after_ms = max(0, refused.retry_after_ms) or _retry_after_ms(answer.headers.get("Retry-After", ""))
     if not refused.message:
         text = f"{target.path} was answered with {answer.status} and nothing that explains it"
         refused = msgspec.structs.replace(refused, message=text)
