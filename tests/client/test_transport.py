@@ -145,6 +145,32 @@ def test_no_retry_after_is_too_strange(header: str) -> None:
     assert _retry_after_ms(header) >= 0
 
 
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("application/msgpack", b"\x82\xa5error\xa1\xff\xa7message\xa1m"),
+        ("application/json", b'{"error": "\xff", "message": "m"}'),
+        ("application/json", b'{"more": ' + b"[" * 100_000),
+    ],
+)
+@in_loop
+async def test_a_refusal_that_cannot_be_read_is_still_one(shared: ServerProcess, kind: str, body: bytes) -> None:
+    """Whatever else is raised here is raised in the loops of workers, which would end."""
+    refusing = answer(503, body, Content_Type=kind)
+    async with between(shared.base, refusing) as middle, AsyncClient(middle.url, retry_for_ms=0) as client:
+        with pytest.raises(Unavailable, match="nothing that explains it"):
+            await client.topics()
+
+
+@pytest.mark.parametrize("body", [b"\x81\xa1\xff\xc0", b"\x81\xa1x" + b"\x91" * 100_000])
+@in_loop
+async def test_an_answer_that_cannot_be_read_is_said_to_make_no_sense(shared: ServerProcess, body: bytes) -> None:
+    strange = answer(200, body, Content_Type="application/msgpack")
+    async with between(shared.base, strange) as middle, AsyncClient(middle.url) as client:
+        with pytest.raises(SlipstreamError, match="makes no sense"):
+            await client.topics()
+
+
 @in_loop
 async def test_to_wait_less_than_nothing_is_no_reason_to_ask_for_ever(shared: ServerProcess) -> None:
     body = b'{"error": "U", "message": "come back yesterday", "retry_after_ms": -1000000000}'
@@ -210,9 +236,10 @@ async def test_a_table_that_is_none_is_said_to_be_none(shared: ServerProcess, to
             await client.read_arrow(topic)
 
 
+@pytest.mark.parametrize("data", [b"{}", b'{"x": ' + b"[" * 100_000])
 @in_loop
-async def test_events_that_are_none_are_said_to_be_none(shared: ServerProcess) -> None:
-    page = answer(200, b"event: stats\ndata: {}\n\n", Content_Type="text/event-stream")
+async def test_events_that_are_none_are_said_to_be_none(shared: ServerProcess, data: bytes) -> None:
+    page = answer(200, b"event: stats\ndata: " + data + b"\n\n", Content_Type="text/event-stream")
     async with between(shared.base, page) as middle, AsyncClient(middle.url) as client:
         with pytest.raises(SlipstreamError, match="makes no sense"):
             async for _ in client.events():

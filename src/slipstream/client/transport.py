@@ -31,6 +31,9 @@ CONNECT_MS = 3_000
 ANSWER_BYTES_MAX = 256 << 20
 """Four times what a server gives in one answer unless it is told otherwise. More is no answer of ours."""
 
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding raises: for what is no such data, for text that is none, and for what is nested without end."""
+
 _encode = msgspec.msgpack.Encoder().encode
 _sleep = asyncio.sleep
 
@@ -187,7 +190,7 @@ class Transport:
     def _decoded(answer: Answer, kind: type[T], what: str) -> T:
         try:
             return _decoder(kind).decode(answer.body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise nonsense(what, error) from error
 
 
@@ -262,7 +265,7 @@ def _error_response(answer: Answer) -> ErrorResponse:
             return _decoder(ErrorResponse).decode(answer.body)
         if kind == JSON:
             return msgspec.json.decode(answer.body, type=ErrorResponse)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         pass
     return ErrorResponse("", "")  # a proxy's page, in its own words
 
