@@ -50,6 +50,10 @@ class Transport:
     def __init__(self, url: str, timeout_ms: int, retries: Retries, connections: int) -> None:
         if not url.startswith(("http://", "https://")):
             raise InvalidArgument(f"{url!r} is no address of a server: it begins with http:// or https://")
+        try:
+            URL(url, encoded=True).port  # noqa: B018 - looked at, or it is not checked
+        except ValueError as error:
+            raise InvalidArgument(f"{url!r} is no address of a server: {error}") from error
         self.url = url.rstrip("/")
         self.timeout_ms = timeout_ms
         self.retries = retries
@@ -176,7 +180,7 @@ class Transport:
             raise ConnectionFailed(
                 f"cannot reach {where}: {error}; is the server running there?", sent=False
             ) from error
-        except aiohttp.InvalidURL as error:
+        except (aiohttp.InvalidURL, UnicodeError) as error:  # a name that cannot be one is found when it is looked up
             raise InvalidArgument(f"{self.url} is no address of a server: {error}") from error
         except TimeoutError as error:
             raise ConnectionFailed(f"no answer from {where} in time; whether it was done is not known") from error
