@@ -9,10 +9,11 @@ import msgspec
 import pytest
 
 from slipstream.api import MSGPACK
-from slipstream.client import AsyncClient, LeaseLost, Message, Worker
+from slipstream.client import AsyncClient, LeaseLost, Message, Reject, Retry, Worker
 from tests.client.between import Act, answer, between, cut, cut_after, hold, unavailable
 from tests.client.loop import in_loop, until
-from tests.client.test_worker import finished, serving
+from tests.client.test_worker import dead_letter, finished, serving
+from tests.conftest import StartServer
 from tests.server_process import ServerProcess
 
 
@@ -300,6 +301,49 @@ async def test_an_answer_about_a_message_that_nobody_asked_for_does_not_end_the_
                 release.set()
                 await finished(client, topic)
     assert attempts == [1]
+
+
+@in_loop
+async def test_results_too_large_for_one_request_are_told_in_several(
+    start_server: StartServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Reasons may be long."""
+    server = start_server("--max-body-bytes", "65536")
+    topic, count = "t", 32
+    app = worker(server.base)
+    all_there = asyncio.Barrier(count)
+
+    @app.handler(topic, group="g", concurrency=count, lease_ms=60_000)
+    async def handle(message: Message) -> None:
+        await all_there.wait()
+        raise Reject("x" * 4_096)
+
+    async with app.client, AsyncClient(server.base) as client:
+        await client.create_topic(topic)
+        await client.produce_batch(topic, ["v"] * count)
+        async with serving(app):
+            await finished(client, topic)
+        assert len([letter async for letter in client.dead_letters(topic)]) == count
+    assert "are refused" not in caplog.text
+
+
+@in_loop
+async def test_a_result_that_is_refused_takes_no_other_with_it(shared: ServerProcess, topic: str) -> None:
+    app = worker(shared.base)
+    both = asyncio.Barrier(2)
+
+    @app.handler(topic, group="g", concurrency=2, lease_ms=60_000)
+    async def handle(message: Message) -> None:
+        if message.attempts == 1:
+            await both.wait()
+        if message.text == "bad":
+            raise Retry("later", delay_ms=-1)
+        raise Reject("never")
+
+    async with app.client, AsyncClient(shared.base) as client:
+        await client.produce_batch(topic, ["bad", "good"])
+        async with serving(app):
+            assert (await dead_letter(client, topic)).value == b"good"
 
 
 def _failure(partition: int, offset: int) -> dict[str, object]:
