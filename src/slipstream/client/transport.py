@@ -18,7 +18,7 @@ from yarl import URL
 
 from slipstream import __version__
 from slipstream.api import JSON, MSGPACK, ErrorResponse
-from slipstream.client.errors import ConnectionFailed, InvalidArgument, SlipstreamError, refusal
+from slipstream.client.errors import ConnectionFailed, InProgress, InvalidArgument, SlipstreamError, refusal
 from slipstream.client.retry import Repeat, Retries, asked_ms, give_up_ms, may_repeat
 
 log = logging.getLogger(__name__)
@@ -96,6 +96,7 @@ class Transport:
         target = self._target(path, query)
         data = None if body is None else _encoded(body)
         began = time.monotonic()
+        met: float | None = None
         failures = 0
         while True:
             try:
@@ -103,7 +104,12 @@ class Transport:
             except SlipstreamError as error:
                 failures += 1
                 pause_s = retries.pause_ms(failures, asked_ms(error)) / 1000
-                ended = time.monotonic() + pause_s > began + give_up_ms(error, retries) / 1000
+                now = time.monotonic()
+                since = began
+                if isinstance(error, InProgress):
+                    # Counted from when the copy was first met: an attempt that got no answer may have taken long.
+                    since = met = met or now
+                ended = now + pause_s > since + give_up_ms(error, retries) / 1000
                 if ended or not may_repeat(error, repeat):
                     if failures > 1:
                         error.add_note(f"{method} {path}: given up after {failures} attempts")
