@@ -7,10 +7,11 @@ import threading
 
 import msgspec
 import pytest
+from aiohttp import web
 
 from slipstream.api import MSGPACK
 from slipstream.client import AsyncClient, LeaseLost, Message, Reject, Retry, Worker
-from tests.client.between import Act, answer, between, cut, cut_after, hold, unavailable
+from tests.client.between import Act, Between, answer, between, cut, cut_after, hold, unavailable
 from tests.client.loop import in_loop, until
 from tests.client.test_worker import dead_letter, finished, serving
 from tests.conftest import StartServer
@@ -298,6 +299,42 @@ async def test_an_answer_about_a_message_that_nobody_asked_for_does_not_end_the_
                 await asked(1)
                 del middle.always["/v2/extend"]
                 await asked(5)
+                release.set()
+                await finished(client, topic)
+    assert attempts == [1]
+
+
+@in_loop
+async def test_a_renewal_that_is_never_answered_loses_no_lease(shared: ServerProcess, topic: str) -> None:
+    """An answer may take longer than a lease lasts; the next renewal does not wait for it."""
+    release = asyncio.Event()
+    attempts: list[int] = []
+    async with between(shared.base) as middle, AsyncClient(shared.base) as client:
+        app = worker(middle.url)
+
+        @app.handler(topic, group="g", lease_ms=3_000)
+        async def handle(message: Message) -> None:
+            attempts.append(message.attempts)
+            await release.wait()
+
+        async def silent_once(between: Between, request: web.Request) -> web.StreamResponse:
+            del between.always["/v2/extend"]
+            return await hold(between, request)
+
+        async with app.client:
+            middle.always["/v2/extend"] = silent_once
+            async with serving(app):
+                await client.produce(topic, "v")
+                await middle.held.acquire()
+                rival = asyncio.create_task(client.fetch(topic, "g", wait_ms=30_000))
+
+                async def is_renewed_or_lost() -> bool:
+                    await asyncio.sleep(0.01)
+                    return rival.done() or middle.seen.count("/v2/extend") > 1
+
+                await until(is_renewed_or_lost)
+                assert not rival.done(), "nobody else gets it"
+                rival.cancel()
                 release.set()
                 await finished(client, topic)
     assert attempts == [1]
