@@ -341,6 +341,38 @@ async def test_a_renewal_that_is_never_answered_loses_no_lease(shared: ServerPro
 
 
 @in_loop
+async def test_a_topic_made_again_under_a_handler_loses_nothing(shared: ServerProcess, topic: str) -> None:
+    """Its messages have the places of those before them, and must not be taken for them."""
+    app = worker(shared.base)
+    began, release = asyncio.Event(), asyncio.Event()
+    seen: list[str] = []
+
+    @app.handler(topic, group="g", concurrency=2, lease_ms=60_000)
+    async def handle(message: Message) -> None:
+        seen.append(message.text)
+        if message.text == "old":
+            began.set()
+            await release.wait()
+
+    async with app.client, AsyncClient(shared.base) as client:
+        await client.produce(topic, "old")
+        async with serving(app):
+            await began.wait()
+            await client.delete_topic(topic)
+            await client.create_topic(topic)
+            await client.produce(topic, "new")
+
+            async def is_handed_out() -> bool:
+                groups = await client.groups(topic)
+                return (bool(groups) and groups[0].lag == 0) or any(group.in_flight for group in groups)
+
+            await until(is_handed_out)
+            release.set()
+            await finished(client, topic)
+    assert seen == ["old", "new"]
+
+
+@in_loop
 async def test_results_too_large_for_one_request_are_told_in_several(
     start_server: StartServer, caplog: pytest.LogCaptureFixture
 ) -> None:

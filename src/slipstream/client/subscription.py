@@ -145,6 +145,12 @@ class Subscription:
     def _begin(self, message: AsyncMessage) -> None:
         run = Run(message)
         before = self._held.get(run.place)
+        if before is not None and (before.message.timestamp_ms, before.message.value) != (
+            message.timestamp_ms,
+            message.value,
+        ):
+            # The topic was made again: what the old handler says would now be said about this one.
+            self._lose(before, "another message has its place now")
         if before is not None and not before.has_failed and not before.message._lease.lost:
             # Its lease ran out while the server could not be reached, and it was handed out again: to us. The handler
             # is still at it, or the ack is on its way and will count: the lease is ours once more.
