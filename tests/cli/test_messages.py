@@ -168,3 +168,23 @@ def test_a_reader_that_closes_the_pipe_ends_it_quietly(cli: Commands) -> None:
     result = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, check=False)
     assert result.stderr == ""
     assert result.stdout.splitlines()[-1] == "0"
+
+
+def test_nothing_to_read_from_is_said(cli: Commands) -> None:
+    command = f"{sys.executable} -m slipstream produce {cli.topic} <&-"
+    environment = os.environ | {"SLIPSTREAM_URL": cli.server.base}
+    result = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, check=False)
+    assert (result.returncode, "Traceback" in result.stderr) == (2, False), result.stderr
+
+
+def test_a_watcher_that_closes_the_pipe_ends_it_quietly(cli: Commands) -> None:
+    reader, writer = os.pipe()
+    environment = os.environ | {"SLIPSTREAM_URL": cli.server.base}
+    command = [sys.executable, "-m", "slipstream", "consume", cli.topic, "--json"]
+    with subprocess.Popen(command, env=environment, stdout=writer, stderr=subprocess.PIPE, text=True) as watcher:
+        os.close(writer)
+        os.close(reader)
+        while watcher.poll() is None:  # it tells nobody when it has begun to watch
+            cli.run("produce", cli.topic, "x")
+        assert watcher.stderr is not None
+        assert (watcher.returncode, watcher.stderr.read()) == (0, "")

@@ -66,7 +66,7 @@ def produce(
     if values and file is not None:
         raise click.UsageError("give VALUES or --file, not both")
     if not values and file is None:
-        if sys.stdin.isatty():
+        if sys.stdin is None or sys.stdin.isatty():  # None: it was closed
             raise click.UsageError("give the message, or pipe lines in, or name a --file")
         file = sys.stdin.buffer
     if key is not None and key_field is not None:
