@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests.cli.commands import Commands
 
@@ -188,3 +191,25 @@ def test_a_watcher_that_closes_the_pipe_ends_it_quietly(cli: Commands) -> None:
             cli.run("produce", cli.topic, "x")
         assert watcher.stderr is not None
         assert (watcher.returncode, watcher.stderr.read()) == (0, "")
+
+
+def test_a_pipe_without_end_does_not_go_on_when_nothing_can_be_stored(cli: Commands) -> None:
+    """Nobody would hear of it before the end, and there is none."""
+    environment = os.environ | {"SLIPSTREAM_URL": cli.server.base}
+    command = [sys.executable, "-m", "slipstream", "produce", cli.topic]
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as producer:
+        assert producer.stdin is not None
+        assert producer.stderr is not None
+        producer.stdin.write("first\n")
+        producer.stdin.flush()
+        while not cli.lines("read", cli.topic):
+            pass
+        cli.run("topic", "delete", cli.topic, "--confirm", cli.topic)
+        with pytest.raises(BrokenPipeError):  # more than a pipe and a producer hold
+            producer.stdin.write("more\n" * 1_000_000)
+        with contextlib.suppress(BrokenPipeError):
+            producer.stdin.close()
+        assert producer.wait() == 1
+        assert "were not stored" in producer.stderr.read()
