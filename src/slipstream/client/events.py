@@ -69,6 +69,8 @@ async def _data_of(stream: aiohttp.StreamReader, name: str) -> AsyncIterator[byt
         if field == b"event":
             event = text
         elif field == b"data":
+            if len(data) > ANSWER_BYTES_MAX:
+                raise nonsense("GET /v2/events", ValueError(f"an event of more than {ANSWER_BYTES_MAX} bytes"))
             data = data + b"\n" + text if data else text
         elif not line:
             if data and event == name.encode():
