@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests.cli.commands import Commands
 
@@ -168,3 +171,45 @@ def test_a_reader_that_closes_the_pipe_ends_it_quietly(cli: Commands) -> None:
     result = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, check=False)
     assert result.stderr == ""
     assert result.stdout.splitlines()[-1] == "0"
+
+
+def test_nothing_to_read_from_is_said(cli: Commands) -> None:
+    command = f"{sys.executable} -m slipstream produce {cli.topic} <&-"
+    environment = os.environ | {"SLIPSTREAM_URL": cli.server.base}
+    result = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, check=False)
+    assert (result.returncode, "Traceback" in result.stderr) == (2, False), result.stderr
+
+
+def test_a_watcher_that_closes_the_pipe_ends_it_quietly(cli: Commands) -> None:
+    reader, writer = os.pipe()
+    environment = os.environ | {"SLIPSTREAM_URL": cli.server.base}
+    command = [sys.executable, "-m", "slipstream", "consume", cli.topic, "--json"]
+    with subprocess.Popen(command, env=environment, stdout=writer, stderr=subprocess.PIPE, text=True) as watcher:
+        os.close(writer)
+        os.close(reader)
+        while watcher.poll() is None:  # it tells nobody when it has begun to watch
+            cli.run("produce", cli.topic, "x")
+        assert watcher.stderr is not None
+        assert (watcher.returncode, watcher.stderr.read()) == (0, "")
+
+
+def test_a_pipe_without_end_does_not_go_on_when_nothing_can_be_stored(cli: Commands) -> None:
+    """Nobody would hear of it before the end, and there is none."""
+    environment = os.environ | {"SLIPSTREAM_URL": cli.server.base}
+    command = [sys.executable, "-m", "slipstream", "produce", cli.topic]
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as producer:
+        assert producer.stdin is not None
+        assert producer.stderr is not None
+        producer.stdin.write("first\n")
+        producer.stdin.flush()
+        while not cli.lines("read", cli.topic):
+            pass
+        cli.run("topic", "delete", cli.topic, "--confirm", cli.topic)
+        with pytest.raises(BrokenPipeError):  # more than a pipe and a producer hold
+            producer.stdin.write("more\n" * 1_000_000)
+        with contextlib.suppress(BrokenPipeError):
+            producer.stdin.close()
+        assert producer.wait() == 1
+        assert "were not stored" in producer.stderr.read()

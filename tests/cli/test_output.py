@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
+
+import pytest
 
 from slipstream import client
 from slipstream.cli.output import _exit_code, payload_text
@@ -42,6 +47,26 @@ def test_what_asks_to_wait_is_6(start_server: StartServer) -> None:
 def test_errors_go_to_stderr_and_json_stays_clean(cli: Commands) -> None:
     result = cli.run("topic", "show", "nowhere", "--json", expect=3)
     assert (result.stdout, "nowhere" in result.stderr) == ("", True)
+
+
+@pytest.mark.parametrize(
+    ("redirected", "code"),
+    [
+        (">&-", 0),
+        ("2>&-", 0),
+        ("</dev/null | true", 0),
+        ("--json | true", 0),
+        (">/dev/full", 1),
+        ("--json >/dev/full", 1),
+    ],
+)
+def test_nobody_who_listens_is_no_traceback(cli: Commands, redirected: str, code: int) -> None:
+    """Closed, gone before the answer, or a disk that is full."""
+    command = f"{sys.executable} -m slipstream topic list {redirected}; exit ${{PIPESTATUS[0]}}"
+    environment = os.environ | {"SLIPSTREAM_URL": cli.server.base}
+    result = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, check=False)
+    assert (result.returncode, "Traceback" in result.stderr) == (code, False), result.stderr
+    assert ("No space left" in result.stderr) == (code == 1)
 
 
 def test_retention_that_removed_it_names_where_to_go_on() -> None:

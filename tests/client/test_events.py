@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from slipstream.client import AsyncClient, ConnectionFailed, InvalidArgument
+from slipstream.client import AsyncClient, ConnectionFailed, InvalidArgument, SlipstreamError, events
 from slipstream.client.events import _data_of
 from tests.client.loop import in_loop
 from tests.server_process import ServerProcess
@@ -67,3 +67,17 @@ async def test_events_are_found_however_the_bytes_fall(size: int) -> None:
 
     found = [data async for data in _data_of(Pieces(), "stats")]  # type: ignore[arg-type]
     assert found == [b"one", b"two\nlines"]
+
+
+@in_loop
+async def test_an_event_without_end_is_not_taken_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "ANSWER_BYTES_MAX", 1 << 16)
+
+    class Endless:
+        async def iter_any(self) -> object:
+            for _ in range(1 << 14):
+                yield b"data: and more\n"
+
+    with pytest.raises(SlipstreamError, match="makes no sense"):
+        async for _ in _data_of(Endless(), "stats"):  # type: ignore[arg-type]
+            pass

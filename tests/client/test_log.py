@@ -7,7 +7,10 @@ import datetime as dt
 
 import pytest
 
-from slipstream.client import AsyncClient, InvalidArgument, OffsetOutOfRange, compose, log
+from slipstream.api import ARROW, MSGPACK, ReadQuery
+from slipstream.client import AsyncClient, InvalidArgument, OffsetOutOfRange, SlipstreamError, compose, log
+from slipstream.client.retry import Repeat
+from tests.client.between import answer, between
 from tests.client.loop import in_loop
 from tests.conftest import StartServer
 from tests.server_process import ServerProcess
@@ -108,3 +111,21 @@ async def test_a_read_can_wait_for_something_new(shared: ServerProcess, topic: s
         page = group.create_task(client.read(topic, from_=0, wait_ms=30_000))
         await client.produce(topic, "at last")
         assert [message.value for message in (await page).messages] == [b"at last"]
+
+
+@in_loop
+async def test_pages_that_lead_nowhere_are_said_to_make_no_sense(shared: ServerProcess, topic: str) -> None:
+    """Whoever turned them on would never come to an end."""
+    async with between(shared.base) as middle, AsyncClient(middle.url) as client:
+        await client.produce_batch(topic, ["a", "b", "c"])
+        path = f"/v2/topics/{topic}/messages"
+        for accept in (MSGPACK, ARROW):
+            middle.always.clear()
+            first = await client._transport.ask("GET", path, Repeat.SAFE, query=ReadQuery(limit=1), accept=accept)
+            kept = {name: text for name, text in first.headers.items() if name.startswith(("Slip", "Content-Type"))}
+            middle.always[path] = answer(200, first.body, **kept)
+            with pytest.raises(SlipstreamError, match="makes no sense"):
+                if accept == ARROW:
+                    await client.read_arrow(topic)
+                else:
+                    _ = [message async for message in client.scan(topic)]

@@ -293,6 +293,21 @@ async def test_who_gives_up_the_end_leaves_nobody_waiting(shared: ServerProcess,
 
 
 @in_loop
+async def test_a_future_that_was_cancelled_leaves_nobody_waiting_either(shared: ServerProcess, topic: str) -> None:
+    async with between(shared.base, hold) as middle, AsyncClient(middle.url) as client:
+        producer = client.producer(topic)
+        stored = await producer.send("v")
+        await middle.held.acquire()
+        flushing = asyncio.create_task(producer.flush())
+        closing = asyncio.create_task(producer.close())
+        await asyncio.sleep(0)
+        stored.cancel()
+        closing.cancel()
+        with pytest.raises(SlipstreamError, match="stopped"):
+            await flushing
+
+
+@in_loop
 async def test_a_producer_nobody_closed_loses_nothing(shared: ServerProcess, topic: str) -> None:
     async with AsyncClient(shared.base) as client:
         await client.producer(topic, linger_ms=3_600_000).send("forgotten")

@@ -15,10 +15,11 @@ from slipstream.client import (
     SlipstreamError,
     Unavailable,
     compose,
+    retry,
     transport,
 )
 from slipstream.client.retry import Repeat, Retries, give_up_ms, may_repeat
-from tests.client.between import Act, answer, between, cut, cut_after, overloaded, passing, unavailable
+from tests.client.between import Act, answer, between, cut, cut_after, hold, overloaded, passing, unavailable
 from tests.client.loop import in_loop
 from tests.server_process import ServerProcess
 
@@ -46,6 +47,22 @@ def test_what_the_server_asks_for_is_waited_for_in_full() -> None:
 def test_a_conflict_is_soon_taken_for_what_it_is() -> None:
     assert give_up_ms(InProgress("under way"), Retries(for_ms=30_000)) == 2_000
     assert give_up_ms(Unavailable("gone"), Retries(for_ms=30_000)) == 30_000
+
+
+@in_loop
+async def test_a_copy_that_was_given_up_and_is_still_being_stored_is_waited_for(
+    shared: ServerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that stalls for longer than an answer may take: the second attempt meets the first."""
+    monkeypatch.setattr(retry, "BEING_STORED_MS", 100)
+    body = b'{"error": "ABORTED", "message": "being stored", "reason": "in_progress"}'
+    busy = answer(409, body, Content_Type="application/json")
+    async with (
+        between(shared.base, hold, busy) as middle,
+        AsyncClient(middle.url, backoff_ms=1, timeout_ms=200) as client,
+    ):
+        assert (await client.produce(topic, "v", idempotency_key="k")).offset == 0
+        assert middle.seen == ["/v2/produce"] * 3
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,14 @@ import threading
 
 import msgspec
 import pytest
+from aiohttp import web
 
 from slipstream.api import MSGPACK
-from slipstream.client import AsyncClient, LeaseLost, Message, Worker
-from tests.client.between import Act, answer, between, cut, cut_after, hold, unavailable
+from slipstream.client import AsyncClient, LeaseLost, Message, Reject, Retry, Worker
+from tests.client.between import Act, Between, answer, between, cut, cut_after, hold, unavailable
 from tests.client.loop import in_loop, until
-from tests.client.test_worker import finished, serving
+from tests.client.test_worker import dead_letter, finished, serving
+from tests.conftest import StartServer
 from tests.server_process import ServerProcess
 
 
@@ -300,6 +302,117 @@ async def test_an_answer_about_a_message_that_nobody_asked_for_does_not_end_the_
                 release.set()
                 await finished(client, topic)
     assert attempts == [1]
+
+
+@in_loop
+async def test_a_renewal_that_is_never_answered_loses_no_lease(shared: ServerProcess, topic: str) -> None:
+    """An answer may take longer than a lease lasts; the next renewal does not wait for it."""
+    release = asyncio.Event()
+    attempts: list[int] = []
+    async with between(shared.base) as middle, AsyncClient(shared.base) as client:
+        app = worker(middle.url)
+
+        @app.handler(topic, group="g", lease_ms=3_000)
+        async def handle(message: Message) -> None:
+            attempts.append(message.attempts)
+            await release.wait()
+
+        async def silent_once(between: Between, request: web.Request) -> web.StreamResponse:
+            del between.always["/v2/extend"]
+            return await hold(between, request)
+
+        async with app.client:
+            middle.always["/v2/extend"] = silent_once
+            async with serving(app):
+                await client.produce(topic, "v")
+                await middle.held.acquire()
+                rival = asyncio.create_task(client.fetch(topic, "g", wait_ms=30_000))
+
+                async def is_renewed_or_lost() -> bool:
+                    await asyncio.sleep(0.01)
+                    return rival.done() or middle.seen.count("/v2/extend") > 1
+
+                await until(is_renewed_or_lost)
+                assert not rival.done(), "nobody else gets it"
+                rival.cancel()
+                release.set()
+                await finished(client, topic)
+    assert attempts == [1]
+
+
+@in_loop
+async def test_a_topic_made_again_under_a_handler_loses_nothing(shared: ServerProcess, topic: str) -> None:
+    """Its messages have the places of those before them, and must not be taken for them."""
+    app = worker(shared.base)
+    began, release = asyncio.Event(), asyncio.Event()
+    seen: list[str] = []
+
+    @app.handler(topic, group="g", concurrency=2, lease_ms=60_000)
+    async def handle(message: Message) -> None:
+        seen.append(message.text)
+        if message.text == "old":
+            began.set()
+            await release.wait()
+
+    async with app.client, AsyncClient(shared.base) as client:
+        await client.produce(topic, "old")
+        async with serving(app):
+            await began.wait()
+            await client.delete_topic(topic)
+            await client.create_topic(topic)
+            await client.produce(topic, "new")
+
+            async def is_handed_out() -> bool:
+                groups = await client.groups(topic)
+                return (bool(groups) and groups[0].lag == 0) or any(group.in_flight for group in groups)
+
+            await until(is_handed_out)
+            release.set()
+            await finished(client, topic)
+    assert seen == ["old", "new"]
+
+
+@in_loop
+async def test_results_too_large_for_one_request_are_told_in_several(
+    start_server: StartServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Reasons may be long."""
+    server = start_server("--max-body-bytes", "65536")
+    topic, count = "t", 32
+    app = worker(server.base)
+    all_there = asyncio.Barrier(count)
+
+    @app.handler(topic, group="g", concurrency=count, lease_ms=60_000)
+    async def handle(message: Message) -> None:
+        await all_there.wait()
+        raise Reject("x" * 4_096)
+
+    async with app.client, AsyncClient(server.base) as client:
+        await client.create_topic(topic)
+        await client.produce_batch(topic, ["v"] * count)
+        async with serving(app):
+            await finished(client, topic)
+        assert len([letter async for letter in client.dead_letters(topic)]) == count
+    assert "are refused" not in caplog.text
+
+
+@in_loop
+async def test_a_result_that_is_refused_takes_no_other_with_it(shared: ServerProcess, topic: str) -> None:
+    app = worker(shared.base)
+    both = asyncio.Barrier(2)
+
+    @app.handler(topic, group="g", concurrency=2, lease_ms=60_000)
+    async def handle(message: Message) -> None:
+        if message.attempts == 1:
+            await both.wait()
+        if message.text == "bad":
+            raise Retry("later", delay_ms=-1)
+        raise Reject("never")
+
+    async with app.client, AsyncClient(shared.base) as client:
+        await client.produce_batch(topic, ["bad", "good"])
+        async with serving(app):
+            assert (await dead_letter(client, topic)).value == b"good"
 
 
 def _failure(partition: int, offset: int) -> dict[str, object]:

@@ -35,10 +35,17 @@ def test_an_address_that_is_none_is_refused_at_once(url: str) -> None:
         AsyncClient(url)
 
 
+@pytest.mark.parametrize("url", ["http://[::1", "http://host:99999", "http://host:eighty"])
+def test_an_address_that_nobody_can_have_is_refused_at_once(url: str) -> None:
+    with pytest.raises(InvalidArgument, match="is no address"):
+        AsyncClient(url)
+
+
+@pytest.mark.parametrize("url", ["http://", "http://a..b", f"http://{'a' * 64}.example"])
 @in_loop
-async def test_an_address_that_turns_out_to_be_none_is_refused_when_it_is_used() -> None:
-    async with AsyncClient("http://", retry_for_ms=0) as client:
-        with pytest.raises(SlipstreamError, match="http"):
+async def test_an_address_that_turns_out_to_be_none_is_refused_when_it_is_used(url: str) -> None:
+    async with AsyncClient(url, retry_for_ms=0) as client:
+        with pytest.raises(InvalidArgument, match="is no address"):
             await client.topics()
 
 
@@ -146,6 +153,42 @@ def test_no_retry_after_is_too_strange(header: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("application/msgpack", b"\x82\xa5error\xa1\xff\xa7message\xa1m"),
+        ("application/json", b'{"error": "\xff", "message": "m"}'),
+        ("application/json", b'{"more": ' + b"[" * 100_000),
+    ],
+)
+@in_loop
+async def test_a_refusal_that_cannot_be_read_is_still_one(shared: ServerProcess, kind: str, body: bytes) -> None:
+    """Whatever else is raised here is raised in the loops of workers, which would end."""
+    refusing = answer(503, body, Content_Type=kind)
+    async with between(shared.base, refusing) as middle, AsyncClient(middle.url, retry_for_ms=0) as client:
+        with pytest.raises(Unavailable, match="nothing that explains it"):
+            await client.topics()
+
+
+@pytest.mark.parametrize("body", [b"\x81\xa1\xff\xc0", b"\x81\xa1x" + b"\x91" * 100_000])
+@in_loop
+async def test_an_answer_that_cannot_be_read_is_said_to_make_no_sense(shared: ServerProcess, body: bytes) -> None:
+    strange = answer(200, body, Content_Type="application/msgpack")
+    async with between(shared.base, strange) as middle, AsyncClient(middle.url) as client:
+        with pytest.raises(SlipstreamError, match="makes no sense"):
+            await client.topics()
+
+
+@in_loop
+async def test_to_wait_less_than_nothing_is_no_reason_to_ask_for_ever(shared: ServerProcess) -> None:
+    body = b'{"error": "U", "message": "come back yesterday", "retry_after_ms": -1000000000}'
+    async with between(shared.base) as middle, AsyncClient(middle.url, retry_for_ms=0) as client:
+        middle.always["/v2/topics"] = answer(503, body, Content_Type="application/json")
+        with pytest.raises(Unavailable, match="yesterday") as caught:
+            await client.topics()
+        assert (caught.value.retry_after_ms, middle.seen) == (0, ["/v2/topics"])
+
+
+@pytest.mark.parametrize(
     ("status", "kind"),
     [
         (400, InvalidArgument),
@@ -200,9 +243,10 @@ async def test_a_table_that_is_none_is_said_to_be_none(shared: ServerProcess, to
             await client.read_arrow(topic)
 
 
+@pytest.mark.parametrize("data", [b"{}", b'{"x": ' + b"[" * 100_000])
 @in_loop
-async def test_events_that_are_none_are_said_to_be_none(shared: ServerProcess) -> None:
-    page = answer(200, b"event: stats\ndata: {}\n\n", Content_Type="text/event-stream")
+async def test_events_that_are_none_are_said_to_be_none(shared: ServerProcess, data: bytes) -> None:
+    page = answer(200, b"event: stats\ndata: " + data + b"\n\n", Content_Type="text/event-stream")
     async with between(shared.base, page) as middle, AsyncClient(middle.url) as client:
         with pytest.raises(SlipstreamError, match="makes no sense"):
             async for _ in client.events():

@@ -21,7 +21,9 @@ from slipstream.cli.output import EXIT_CODES, INTERRUPTED, RETRY_FOR_MS, Output,
 from slipstream.cli.values import Duration, Later, Pair, When, time_text
 
 if TYPE_CHECKING:
-    from slipstream.api import LogMessage
+    from concurrent.futures import Future
+
+    from slipstream.api import LogMessage, Placed
     from slipstream.client import Client, Message
 
 
@@ -66,7 +68,7 @@ def produce(
     if values and file is not None:
         raise click.UsageError("give VALUES or --file, not both")
     if not values and file is None:
-        if sys.stdin.isatty():
+        if sys.stdin is None or sys.stdin.isatty():  # None: it was closed
             raise click.UsageError("give the message, or pipe lines in, or name a --file")
         file = sys.stdin.buffer
     if key is not None and key_field is not None:
@@ -121,16 +123,29 @@ def _produce_all(
     total: int | None,
 ) -> tuple[int, bool]:
     """How many were stored, and whether somebody pressed Ctrl-C before the end."""
+    from slipstream.client import InvalidArgument  # noqa: PLC0415
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     count = 0
+    failures: list[BaseException] = []
+
+    def look(stored: Future[Placed]) -> None:
+        """A message that is refused fails alone. Anything else fails for all that follow too, and a pipe may have no
+        end at which to say so."""
+        error = stored.exception()
+        if error is not None and not isinstance(error, InvalidArgument):
+            failures.append(error)
+
     hidden = output.as_json or not sys.stderr.isatty()
     with Progress(*columns, console=output.err, transient=True, disable=hidden) as progress:
         task = progress.add_task(f"producing to {escape(topic)}", total=total)
         with Interrupt() as interrupt, client.producer(topic) as producer:
             for line in interrupt.among(lines):
+                if failures:
+                    break  # the producer tells
                 if key_field is not None:
                     fields["key"] = _key(line, key_field)
-                producer.send(line, **fields)
+                producer.send(line, **fields).add_done_callback(look)
                 count += 1
                 progress.advance(task)
     return count, interrupt.asked

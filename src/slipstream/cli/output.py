@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import functools
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -30,12 +32,18 @@ WIDE = 1_000
 """Columns where nobody looks: a pipe gets whole lines."""
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """As where there is no console; rich would exit with 1."""
+        raise BrokenPipeError
+
+
 class Output:
     """Answers go to stdout, everything else to stderr."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
-        self.out = Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
+        self.out = _Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
         self.err = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else WIDE)
 
     def json(self, answer: object) -> None:
@@ -120,6 +128,9 @@ def speaks(command: CommandT) -> CommandT:
     def run(*args: Any, server: str, as_json: bool, **kwargs: Any) -> None:
         from slipstream.client import Client  # noqa: PLC0415 - --help needs no client
 
+        # Python has none where they were closed.
+        sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 - until the end
+        sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115 - until the end
         output = Output(as_json=as_json)
         try:
             with Client(server, retry_for_ms=RETRY_FOR_MS) as client:
@@ -127,11 +138,12 @@ def speaks(command: CommandT) -> CommandT:
         except KeyboardInterrupt:
             output.note("interrupted")
             sys.exit(INTERRUPTED)
-        except BrokenPipeError:
-            # Whoever read this has seen enough; Python would complain once more when it flushes at the end.
-            sys.stdout = None
         except Exception as raised:
             error = _alone(raised)
+            if isinstance(error, OSError):
+                sys.stdout = None  # Python would complain once more when it flushes at the end
+            if isinstance(error, BrokenPipeError):
+                return  # whoever read this has seen enough
             code = _exit_code(error)
             if code is None:
                 raise
@@ -158,6 +170,7 @@ def _exit_code(error: Exception) -> int | None:
         (client.Unavailable, UNREACHABLE),
         (client.ConnectionFailed, UNREACHABLE),
         (client.SlipstreamError, 1),
+        (OSError, 1),  # a disk that is full, most of all
     ]
     return next((code for kind, code in codes if isinstance(error, kind)), None)
 

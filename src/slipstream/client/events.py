@@ -13,7 +13,7 @@ from slipstream.api import Stats
 from slipstream.api.media import EVENTS
 from slipstream.client.errors import ConnectionFailed, SlipstreamError, Unavailable
 from slipstream.client.part import Part
-from slipstream.client.transport import ANSWER_BYTES_MAX, nonsense
+from slipstream.client.transport import ANSWER_BYTES_MAX, UNREADABLE, nonsense
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Events(Part):
 def _stats(data: bytes) -> Stats:
     try:
         return msgspec.json.decode(data, type=Stats)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise nonsense("GET /v2/events", error) from error
 
 
@@ -69,6 +69,8 @@ async def _data_of(stream: aiohttp.StreamReader, name: str) -> AsyncIterator[byt
         if field == b"event":
             event = text
         elif field == b"data":
+            if len(data) > ANSWER_BYTES_MAX:
+                raise nonsense("GET /v2/events", ValueError(f"an event of more than {ANSWER_BYTES_MAX} bytes"))
             data = data + b"\n" + text if data else text
         elif not line:
             if data and event == name.encode():

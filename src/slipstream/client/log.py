@@ -83,6 +83,8 @@ class Log(Part):
             yield page.messages
             if not follow and (page.next_offset >= (query.to or page.end_offset) or not page.messages):
                 return
+            if page.messages:
+                _check_progress(query, page.next_offset, topic)
             query = _onward(query, page.next_offset, None if follow else page.end_offset)
 
     async def read_arrow(
@@ -109,6 +111,7 @@ class Log(Part):
                 raise nonsense(f"GET {_path(topic)}", error) from error
             if next_offset >= (query.to or end_offset) or not pages[-1].num_rows:
                 return pa.concat_tables(pages)
+            _check_progress(query, next_offset, topic)
             query = _onward(query, next_offset, end_offset)
 
 
@@ -120,6 +123,12 @@ def _onward(query: ReadQuery, next_offset: int, end_offset: int | None) -> ReadQ
     """The page after this one. The end stays where the first page saw it, so that a reader comes to an end even if
     the producers are faster; `last` and `since` have said where to begin, and are spent."""
     return msgspec.structs.replace(query, from_=next_offset, to=query.to or end_offset, since=None, last=None)
+
+
+def _check_progress(query: ReadQuery, next_offset: int, topic: str) -> None:
+    """Who turned pages that lead nowhere would never come to an end."""
+    if next_offset <= (query.from_ or 0):
+        raise nonsense(f"GET {_path(topic)}", ValueError(f"a page from {query.from_} leads to {next_offset}"))
 
 
 def _path(topic: str) -> str:

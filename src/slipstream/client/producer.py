@@ -251,6 +251,10 @@ class Producer:
             self._under_way = []
             self._queue.clear()
             self._fail(left, SlipstreamError("the producer was stopped; whether this was stored is not known"))
+        # Messages whose futures were cancelled are not among those, and were counted on.
+        for done in [*(done for _, done in self._flushes), *(turn for _, turn in self._turns)]:
+            if not done.done():
+                done.set_exception(SlipstreamError("the producer was stopped; not everything is known to be stored"))
 
     def _raise_failures(self) -> None:
         if not self._failed:

@@ -63,7 +63,7 @@ def may_repeat(error: SlipstreamError, repeat: Repeat) -> bool:
 
 
 def give_up_ms(error: SlipstreamError, retries: Retries) -> int:
-    """How long after the first attempt such a failure is still worth another one."""
+    """How long after the first attempt, or after the first that met a copy, such a failure is worth another one."""
     return min(retries.for_ms, BEING_STORED_MS) if isinstance(error, InProgress) else retries.for_ms
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from slipstream.api import AckRequest, Failure, NackItem, NackRequest, Place
 from slipstream.client.async_client import AsyncClient
-from slipstream.client.errors import ConnectionFailed, Overloaded, SlipstreamError, Unavailable
+from slipstream.client.errors import ConnectionFailed, InvalidArgument, Overloaded, SlipstreamError, Unavailable
 from slipstream.client.retry import ONCE
 
 log = logging.getLogger(__name__)
@@ -73,6 +73,12 @@ class Settlements:
                     log.warning("%d results for %s are not heard: %s; trying on", len(batch), self._topic, error)
                 await asyncio.sleep(self._client.retries.endless_pause_ms(failures, error) / 1000)
             except SlipstreamError as error:
+                if isinstance(error, InvalidArgument) and len(batch) > 1:
+                    # Too large together, or one of them cannot be right: the others have a chance without it.
+                    middle = len(batch) // 2
+                    await self._until_heard(batch[:middle])
+                    await self._until_heard(batch[middle:])
+                    return
                 # The topic or the group is gone, and with it the messages.
                 log.warning("%d results for %s are refused: %s", len(batch), self._topic, error)
                 return

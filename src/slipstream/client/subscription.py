@@ -145,6 +145,12 @@ class Subscription:
     def _begin(self, message: AsyncMessage) -> None:
         run = Run(message)
         before = self._held.get(run.place)
+        if before is not None and (before.message.timestamp_ms, before.message.value) != (
+            message.timestamp_ms,
+            message.value,
+        ):
+            # The topic was made again: what the old handler says would now be said about this one.
+            self._lose(before, "another message has its place now")
         if before is not None and not before.has_failed and not before.message._lease.lost:
             # Its lease ran out while the server could not be reached, and it was handed out again: to us. The handler
             # is still at it, or the ack is on its way and will count: the lease is ours once more.
@@ -188,8 +194,11 @@ class Subscription:
         """All leases in one request, every third of their time, so that one lost answer loses none of them."""
         third_ms = self.route.lease_ms // 3
         retries = Retries(for_ms=third_ms, backoff_ms=min(50, third_ms), backoff_ms_max=third_ms)
+        loop = asyncio.get_running_loop()
+        due = loop.time()
         while True:
-            await asyncio.sleep(third_ms / 1000)
+            due = max(due + third_ms / 1000, loop.time())  # the time a failure took is not to be waited once more
+            await asyncio.sleep(due - loop.time())
             runs = {run.place: run for run in self._held.values() if not run.message._lease.lost}
             if runs:
                 await self._extend(runs, retries)
@@ -204,9 +213,11 @@ class Subscription:
             lease_ms=route.lease_ms,
         )
         try:
-            response = await self._client._extend(request, retries)
-        except SlipstreamError as error:
-            log.warning("%s: %d leases are not renewed: %s", self.route, len(runs), error)
+            # No longer than until the next is due: a request may wait for its answer for as long as the lease lasts.
+            async with asyncio.timeout(retries.for_ms / 1000):
+                response = await self._client._extend(request, retries)
+        except (SlipstreamError, TimeoutError) as error:
+            log.warning("%s: %d leases are not renewed: %s", self.route, len(runs), str(error) or "no answer in time")
             return
         for failure in response.failed:
             run = runs.get(Place(failure.partition, failure.offset))

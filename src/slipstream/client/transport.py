@@ -18,7 +18,7 @@ from yarl import URL
 
 from slipstream import __version__
 from slipstream.api import JSON, MSGPACK, ErrorResponse
-from slipstream.client.errors import ConnectionFailed, InvalidArgument, SlipstreamError, refusal
+from slipstream.client.errors import ConnectionFailed, InProgress, InvalidArgument, SlipstreamError, refusal
 from slipstream.client.retry import Repeat, Retries, asked_ms, give_up_ms, may_repeat
 
 log = logging.getLogger(__name__)
@@ -30,6 +30,9 @@ CONNECT_MS = 3_000
 
 ANSWER_BYTES_MAX = 256 << 20
 """Four times what a server gives in one answer unless it is told otherwise. More is no answer of ours."""
+
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding raises: for what is no such data, for text that is none, and for what is nested without end."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _sleep = asyncio.sleep
@@ -47,6 +50,10 @@ class Transport:
     def __init__(self, url: str, timeout_ms: int, retries: Retries, connections: int) -> None:
         if not url.startswith(("http://", "https://")):
             raise InvalidArgument(f"{url!r} is no address of a server: it begins with http:// or https://")
+        try:
+            URL(url, encoded=True).port  # noqa: B018 - looked at, or it is not checked
+        except ValueError as error:
+            raise InvalidArgument(f"{url!r} is no address of a server: {error}") from error
         self.url = url.rstrip("/")
         self.timeout_ms = timeout_ms
         self.retries = retries
@@ -89,6 +96,7 @@ class Transport:
         target = self._target(path, query)
         data = None if body is None else _encoded(body)
         began = time.monotonic()
+        met: float | None = None
         failures = 0
         while True:
             try:
@@ -96,7 +104,12 @@ class Transport:
             except SlipstreamError as error:
                 failures += 1
                 pause_s = retries.pause_ms(failures, asked_ms(error)) / 1000
-                ended = time.monotonic() + pause_s > began + give_up_ms(error, retries) / 1000
+                now = time.monotonic()
+                since = began
+                if isinstance(error, InProgress):
+                    # Counted from when the copy was first met: an attempt that got no answer may have taken long.
+                    since = met = met or now
+                ended = now + pause_s > since + give_up_ms(error, retries) / 1000
                 if ended or not may_repeat(error, repeat):
                     if failures > 1:
                         error.add_note(f"{method} {path}: given up after {failures} attempts")
@@ -173,7 +186,7 @@ class Transport:
             raise ConnectionFailed(
                 f"cannot reach {where}: {error}; is the server running there?", sent=False
             ) from error
-        except aiohttp.InvalidURL as error:
+        except (aiohttp.InvalidURL, UnicodeError) as error:  # a name that cannot be one is found when it is looked up
             raise InvalidArgument(f"{self.url} is no address of a server: {error}") from error
         except TimeoutError as error:
             raise ConnectionFailed(f"no answer from {where} in time; whether it was done is not known") from error
@@ -187,7 +200,7 @@ class Transport:
     def _decoded(answer: Answer, kind: type[T], what: str) -> T:
         try:
             return _decoder(kind).decode(answer.body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise nonsense(what, error) from error
 
 
@@ -248,7 +261,7 @@ def _parameter(value: object) -> str:
 def _refusal(answer: Answer, target: URL) -> SlipstreamError:
     refused = _error_response(answer)
     # In milliseconds if the server is ours, in seconds or as a date if somebody before it answers.
-    retry_after_ms = refused.retry_after_ms or _retry_after_ms(answer.headers.get("Retry-After", ""))
+    retry_after_ms = max(0, refused.retry_after_ms) or _retry_after_ms(answer.headers.get("Retry-After", ""))
     if not refused.message:
         text = f"{target.path} was answered with {answer.status} and nothing that explains it"
         refused = msgspec.structs.replace(refused, message=text)
@@ -262,7 +275,7 @@ def _error_response(answer: Answer) -> ErrorResponse:
             return _decoder(ErrorResponse).decode(answer.body)
         if kind == JSON:
             return msgspec.json.decode(answer.body, type=ErrorResponse)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         pass
     return ErrorResponse("", "")  # a proxy's page, in its own words
 
