@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 
+import msgspec
 import pytest
 
 from slipstream.api import RedriveState
-from slipstream.client import AsyncClient, NotFound, RedriveFailed, redrive
+from slipstream.client import AsyncClient, NotFound, RedriveFailed, SlipstreamError, redrive
+from tests.client.between import answer, between
 from tests.client.loop import in_loop
 from tests.server_process import ServerProcess
 
@@ -87,3 +89,14 @@ async def test_a_redrive_that_failed_is_no_silent_end(
             await handle.wait()
         assert caught.value.redrive is not None
         assert caught.value.redrive.state is RedriveState.FAILED
+
+
+@in_loop
+async def test_a_page_that_leads_to_itself_is_the_end(shared: ServerProcess) -> None:
+    body = msgspec.msgpack.encode({"dead_letters": [], "next": "dlq.t/0/1"})
+    async with between(shared.base) as middle, AsyncClient(middle.url) as client:
+        middle.always["/v2/dead-letters"] = answer(200, body, Content_Type="application/msgpack")
+        with pytest.raises(SlipstreamError, match="leads to itself"):
+            async for _ in client.dead_letters("t"):
+                pass
+        assert len(middle.seen) == 2

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from slipstream.client import AsyncClient, AsyncMessage, InProgress
-from tests.client.between import Act, between, cut, cut_after
+from tests.client.between import Act, between, cut, cut_after, hold
 from tests.client.loop import in_loop, until
 from tests.server_process import ServerProcess
 
@@ -146,3 +146,21 @@ async def test_an_exception_arrives_though_nobody_hears_of_the_failure(server: S
             async with client.once(message):
                 await asyncio.to_thread(server.crash)
                 raise ZeroDivisionError
+
+
+@in_loop
+async def test_a_renewal_that_is_never_answered_does_not_lose_the_effect(shared: ServerProcess, topic: str) -> None:
+    async with between(shared.base) as middle, AsyncClient(middle.url) as client:
+        (message,) = await fetched(client, topic, "v")
+        async with client.once(message, lease_ms=3_000):
+            middle.acts = [hold]
+            await middle.held.acquire()
+
+            async def is_renewed_or_lost() -> bool:
+                await asyncio.sleep(0.01)
+                return middle.seen.count("/v2/once/begin") > 2
+
+            await until(is_renewed_or_lost)
+            with pytest.raises(InProgress):
+                async with AsyncClient(shared.base) as other, other.once(message):
+                    pass

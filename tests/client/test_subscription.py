@@ -11,6 +11,7 @@ from aiohttp import web
 
 from slipstream.api import MSGPACK
 from slipstream.client import AsyncClient, LeaseLost, Message, Reject, Retry, Worker
+from slipstream.client.subscription import Subscription
 from tests.client.between import Act, Between, answer, between, cut, cut_after, hold, unavailable
 from tests.client.loop import in_loop, until
 from tests.client.test_worker import dead_letter, finished, serving
@@ -417,3 +418,28 @@ async def test_a_result_that_is_refused_takes_no_other_with_it(shared: ServerPro
 
 def _failure(partition: int, offset: int) -> dict[str, object]:
     return {"partition": partition, "offset": offset, "error": "FAILED_PRECONDITION", "message": "not owner"}
+
+
+@in_loop
+async def test_a_server_that_has_nothing_at_once_is_not_asked_without_a_pause(
+    shared: ServerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paused = asyncio.Event()
+    pause = Subscription._pause
+
+    async def noticed(subscription: Subscription, pause_ms: float) -> None:
+        if pause_ms > 0:
+            paused.set()
+        await pause(subscription, pause_ms)
+
+    monkeypatch.setattr(Subscription, "_pause", noticed)
+    async with between(shared.base) as middle:
+        nothing = msgspec.msgpack.encode({"messages": []})
+        middle.always["/v2/fetch"] = answer(200, nothing, Content_Type="application/msgpack")
+        app = worker(middle.url)
+
+        @app.handler(topic, group="g")
+        async def handle(message: Message) -> None: ...
+
+        async with app.client, serving(app):
+            await paused.wait()

@@ -96,3 +96,24 @@ def test_it_does_not_hide_another_exception(shared: ServerProcess) -> None:
         producer.send("lost")
         raise ZeroDivisionError
     assert "were not stored" in caught.value.__notes__[0]
+
+
+def test_a_message_that_was_given_up_does_not_end_the_handover(shared: ServerProcess, topic: str) -> None:
+    """Closed while messages were on their way into the loop: one of those was cancelled, the next must still hear."""
+    with Client(shared.base) as client:
+        producer = client.producer(topic)
+        entered, release = threading.Event(), threading.Event()
+
+        def hold_the_loop() -> None:
+            entered.set()
+            release.wait()
+
+        producer._portal.loop.call_soon_threadsafe(hold_the_loop)
+        entered.wait()
+        given_up, other = producer.send("a"), producer.send("b")
+        given_up.cancel()
+        producer._producer._closing = True
+        release.set()
+        with pytest.raises(SlipstreamError, match="closed"):
+            other.result()
+        producer.hand_over()

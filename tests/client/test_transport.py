@@ -11,6 +11,7 @@ from aiohttp import web
 
 from slipstream.client import (
     AsyncClient,
+    Client,
     Conflict,
     ConnectionFailed,
     InvalidArgument,
@@ -35,7 +36,9 @@ def test_an_address_that_is_none_is_refused_at_once(url: str) -> None:
         AsyncClient(url)
 
 
-@pytest.mark.parametrize("url", ["http://[::1", "http://host:99999", "http://host:eighty"])
+@pytest.mark.parametrize(
+    "url", ["http://[::1", "http://host:99999", "http://host:eighty", "http://host?a=b", "http://host/#top"]
+)
 def test_an_address_that_nobody_can_have_is_refused_at_once(url: str) -> None:
     with pytest.raises(InvalidArgument, match="is no address"):
         AsyncClient(url)
@@ -47,6 +50,13 @@ async def test_an_address_that_turns_out_to_be_none_is_refused_when_it_is_used(u
     async with AsyncClient(url, retry_for_ms=0) as client:
         with pytest.raises(InvalidArgument, match="is no address"):
             await client.topics()
+
+
+def test_a_password_in_the_address_is_in_no_error() -> None:
+    for url in ("http://me:secret@127.0.0.1:1/", "http://me:secret@host:99999", "me:secret@host"):
+        with pytest.raises(SlipstreamError) as refused, Client(url, retry_for_ms=0) as client:
+            client.topics()
+        assert "secret" not in str(refused.value)
 
 
 def test_the_address_is_given_or_in_the_environment_or_the_usual(monkeypatch: pytest.MonkeyPatch) -> None:

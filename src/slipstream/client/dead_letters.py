@@ -20,6 +20,7 @@ from slipstream.api import (
 from slipstream.client.part import Part
 from slipstream.client.redrive import Redrive
 from slipstream.client.retry import Repeat
+from slipstream.client.transport import nonsense
 
 
 class DeadLetters(Part):
@@ -49,6 +50,8 @@ class DeadLetters(Part):
                 yield letter
             if page.next is None:
                 return
+            if page.next == query.after:
+                raise nonsense("GET /v2/dead-letters", ValueError(f"the page after {page.next} leads to itself"))
             query = msgspec.structs.replace(query, after=page.next)
 
     async def dead_letter(self, topic: str, partition: int, offset: int) -> DeadLetterItem[bytes]:

@@ -94,15 +94,22 @@ class Effect(AbstractAsyncContextManager[bool]):
         return answer.proceed
 
     async def _renew(self) -> None:
-        """Every third of the lease, so that one lost answer does not lose it."""
+        """Every third of the lease, so that one lost answer does not lose it; nor does one wait for it for longer."""
+        third_s = self._lease_ms / 3000
+        loop = asyncio.get_running_loop()
+        due = loop.time()
         while True:
+            due = max(due + third_s, loop.time())  # the time a failure took is not to be waited once more
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._left.wait(), self._lease_ms / 3000)
+                async with asyncio.timeout_at(due):
+                    await self._left.wait()
                 return
             try:
-                await self._begin(ONCE)
-            except SlipstreamError as error:
-                log.warning("the lease on the effect %s was not renewed: %s", self._key, error)
+                async with asyncio.timeout(third_s):
+                    await self._begin(ONCE)
+            except (SlipstreamError, TimeoutError) as error:
+                reason = str(error) or "no answer in time"
+                log.warning("the lease on the effect %s was not renewed: %s", self._key, reason)
 
     async def _commit(self) -> None:
         try:

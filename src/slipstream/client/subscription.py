@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import time
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -20,6 +21,8 @@ from slipstream.client.settlements import Settlements
 from slipstream.threads import DaemonThreads
 
 log = logging.getLogger(__name__)
+
+NOTHING_PAUSE_MS = 100
 
 
 class Subscription:
@@ -85,6 +88,7 @@ class Subscription:
             if free <= 0:
                 await self._slot_freed()
                 continue
+            began = time.monotonic()
             try:
                 messages = await self._fetch(free)
             except SlipstreamError as error:
@@ -97,6 +101,10 @@ class Subscription:
                 failures = 0
             for message in messages:
                 self._begin(message)
+            if not messages:
+                # A server of ours waits with such an answer; who does not is not to be asked without a pause.
+                left_ms = self._poll_ms - (time.monotonic() - began) * 1000
+                await self._pause(min(NOTHING_PAUSE_MS, max(0, left_ms)))
 
     async def _fetch(self, free: int) -> list[AsyncMessage]:
         """Not cancelled by a stop, because what is in the answer would then be on lease to nobody: it ends soon by

@@ -128,7 +128,8 @@ class SyncProducer:
                 try:
                     stored = await self._producer.take(handed.message, handed.size)
                 except SlipstreamError as error:  # it was closed in between
-                    handed.stored.set_exception(error)
+                    if handed.stored.set_running_or_notify_cancel():
+                        handed.stored.set_exception(error)
                 else:
                     settle_with(stored, handed.stored)
 

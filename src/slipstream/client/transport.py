@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import email.utils
 import logging
+import re
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from http import HTTPStatus
@@ -48,13 +49,18 @@ class Transport:
     """One server, and the connections to it. They belong to the event loop of the first request."""
 
     def __init__(self, url: str, timeout_ms: int, retries: Retries, connections: int) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise InvalidArgument(f"{url!r} is no address of a server: it begins with http:// or https://")
-        try:
-            URL(url, encoded=True).port  # noqa: B018 - looked at, or it is not checked
-        except ValueError as error:
-            raise InvalidArgument(f"{url!r} is no address of a server: {error}") from error
         self.url = url.rstrip("/")
+        self.shown = re.sub("(^|//)[^/@]*@", r"\1", self.url)
+        """For errors, which end up in logs: without the name and password it may carry."""
+        if not url.startswith(("http://", "https://")):
+            raise self._no_address("it begins with http:// or https://")
+        try:
+            parsed = URL(url, encoded=True)
+            parsed.port  # noqa: B018 - looked at, or it is not checked
+        except ValueError as error:
+            raise self._no_address(error) from error
+        if parsed.raw_query_string or parsed.raw_fragment:
+            raise self._no_address("paths are put behind it, so it ends before any ? or #")
         self.timeout_ms = timeout_ms
         self.retries = retries
         self.connections = connections
@@ -179,7 +185,7 @@ class Transport:
     @contextlib.contextmanager
     def _failures(self, target: URL) -> Iterator[None]:
         """What aiohttp raises, as what it means here."""
-        where = f"{self.url} for {target.path}"
+        where = f"{self.shown} for {target.path}"
         try:
             yield
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
@@ -187,7 +193,7 @@ class Transport:
                 f"cannot reach {where}: {error}; is the server running there?", sent=False
             ) from error
         except (aiohttp.InvalidURL, UnicodeError) as error:  # a name that cannot be one is found when it is looked up
-            raise InvalidArgument(f"{self.url} is no address of a server: {error}") from error
+            raise self._no_address(error) from error
         except TimeoutError as error:
             raise ConnectionFailed(f"no answer from {where} in time; whether it was done is not known") from error
         except (aiohttp.ClientError, OSError) as error:
@@ -195,6 +201,9 @@ class Transport:
             raise ConnectionFailed(
                 f"the connection to {where} broke before the answer: {reason}; whether it was done is not known"
             ) from error
+
+    def _no_address(self, reason: object) -> InvalidArgument:
+        return InvalidArgument(f"{self.shown!r} is no address of a server: {reason}")
 
     @staticmethod
     def _decoded(answer: Answer, kind: type[T], what: str) -> T:
