@@ -115,5 +115,5 @@ def test_a_message_that_was_given_up_does_not_end_the_handover(shared: ServerPro
         producer._producer._closing = True
         release.set()
         with pytest.raises(SlipstreamError, match="closed"):
-            other.result()
+            other.result(timeout=30)
         producer.hand_over()
