@@ -126,13 +126,13 @@ def speaks(command: CommandT) -> CommandT:
     @click.option("--json", "as_json", is_flag=True, help="Answer with JSON, for machines.")
     @functools.wraps(command)
     def run(*args: Any, server: str, as_json: bool, **kwargs: Any) -> None:
-        from slipstream.client import Client  # noqa: PLC0415 - --help needs no client
-
         # Python has none where they were closed.
         sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 - until the end
         sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115 - until the end
         output = Output(as_json=as_json)
         try:
+            from slipstream.client import Client  # noqa: PLC0415 - --help needs no client; who waits may press Ctrl-C
+
             with Client(server, retry_for_ms=RETRY_FOR_MS) as client:
                 command(client, output, *args, **kwargs)
         except KeyboardInterrupt:
