@@ -122,6 +122,11 @@ class Simulator:
             self.broker.sent(self.now_ms, consumer)
         return new
 
+    def written(self, start: int, *kinds: type[object]) -> list[object]:
+        """Changes of these kinds in the journal, from `start` on."""
+        changes = [_decode_change(change) for change in self.journal[start:]]
+        return [change for change in changes if isinstance(change, kinds)]
+
     def crash(self) -> None:
         """Starts again from the journal; consumers are gone, and so is what was not committed."""
         self._boot()

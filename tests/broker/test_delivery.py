@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import datetime as dt
 
-import msgspec
 import pytest
 
 from slipstream.broker import (
     BrokerConfig,
     InvalidArgument,
     NewMessage,
-    Overloaded,
     RetryPolicy,
     TopicConfig,
     Unavailable,
     decode_meta,
 )
-from slipstream.broker.changes import Change, Delivered, DeliveredRun, Finished, FinishedBatch
+from slipstream.broker.changes import Delivered, DeliveredRun
 from slipstream.record import LogUnreadable, Record
-from tests.broker.simulator import At, ListLog, Simulator
+from tests.broker.simulator import ListLog, Simulator
 
 
 def deadline(sim: Simulator, in_ms: int) -> dict[str, object]:
@@ -515,11 +513,6 @@ def test_a_pause_that_doubles_without_end_ends_with_the_year_9999() -> None:
     sim.broker.snapshot()
 
 
-def changes_since(sim: Simulator, start: int, *kinds: type[object]) -> list[object]:
-    changes = [msgspec.msgpack.decode(change, type=Change) for change in sim.journal[start:]]
-    return [change for change in changes if isinstance(change, kinds)]
-
-
 def test_what_one_consumer_gets_together_is_one_change() -> None:
     sim = Simulator()
     sim.create("t")
@@ -527,7 +520,7 @@ def test_what_one_consumer_gets_together_is_one_change() -> None:
         sim.produce(b"v")
     start = len(sim.journal)
     sim.attach(owner="o")
-    [run] = changes_since(sim, start, Delivered, DeliveredRun)
+    [run] = sim.written(start, Delivered, DeliveredRun)
     assert isinstance(run, DeliveredRun)
     assert [(each.offset, each.attempts, each.owner) for each in run.delivered()] == [(n, 1, "o") for n in range(3)]
 
@@ -540,66 +533,13 @@ def test_a_run_ends_with_its_consumer_and_with_a_second_attempt() -> None:
     start = len(sim.journal)
     sim.broker.produce_batch(sim.now_ms, "t", [NewMessage(b"", b"v")] * 4)
     sim.commit()
-    owners = [change.owner for change in changes_since(sim, start, Delivered) if isinstance(change, Delivered)]
+    owners = [change.owner for change in sim.written(start, Delivered) if isinstance(change, Delivered)]
     assert owners == ["a", "b", "a", "b"]
     start = len(sim.journal)
     sim.advance(2_000)
     sim.advance(100)
-    again = changes_since(sim, start, Delivered, DeliveredRun)
+    again = sim.written(start, Delivered, DeliveredRun)
     assert [(c.offset, c.attempts) for c in again if isinstance(c, Delivered)] == [(n, 2) for n in range(4)]
-
-
-def test_acks_of_a_batch_are_one_change_a_partition_and_each_stands_for_itself() -> None:
-    sim = Simulator()
-    sim.create("t", 2)
-    for key in (b"user:1", b"user:2", b"user:1"):
-        sim.produce(b"v", key=key)
-    sim.attach()
-    numbers = {delivery.record.offset: delivery.partition for delivery in sim.delivered}
-    places = [At(numbers[offset], offset) for offset in (0, 1, 2)]
-    start = len(sim.journal)
-    refused = sim.ack_batch([*places, places[0], At(0, 99), At(7, 0)])
-    assert refused == [At(0, 99), At(7, 0)]
-    batches = changes_since(sim, start, Finished, FinishedBatch)
-    assert sorted(offset for batch in batches if isinstance(batch, FinishedBatch) for offset in batch.offsets) == [
-        0,
-        1,
-        2,
-    ]
-    assert len(batches) == 2
-    assert sim.broker.acked_total == 3
-    assert [progress.lag for progress in sim.broker.group("t", "g").progress] == [0, 0]
-    sim.crash()
-    assert [progress.lag for progress in sim.broker.group("t", "g").progress] == [0, 0]
-
-
-def test_acks_of_a_batch_let_the_next_through() -> None:
-    sim = Simulator(BrokerConfig(topic=TopicConfig(max_in_flight=2)))
-    sim.create("t")
-    for _ in range(4):
-        sim.produce(b"v")
-    sim.attach()
-    assert [offset for offset, _, _ in sim.take()] == [0, 1]
-    assert sim.ack_batch([At(0, 0), At(0, 1)], "stranger") == [At(0, 0), At(0, 1)]
-    assert sim.take() == []
-    assert sim.ack_batch([At(0, 1), At(0, 0)]) == []
-    assert [offset for offset, _, _ in sim.take()] == [2, 3]
-
-
-def test_acks_that_are_all_refused_are_no_use_of_the_group() -> None:
-    """As each on its own is none: who only guesses must not keep producers waiting for a group that has gone."""
-    sim = Simulator(BrokerConfig(group_absent_ms=5_000, topic=TopicConfig(max_waiting_messages=1)))
-    sim.create("t")
-    sim.broker.detach(sim.now_ms, sim.attach())
-    sim.produce(b"v")
-    sim.now_ms += 5_001
-    assert sim.ack_batch([At(0, 0), At(7, 0)]) == [At(0, 0), At(7, 0)]
-    sim.produce(b"v")
-    sim.broker.detach(sim.now_ms, sim.attach(credit=1))
-    sim.now_ms += 5_001
-    assert sim.ack_batch([At(7, 0), At(0, 0)]) == [At(7, 0)]
-    with pytest.raises(Overloaded):
-        sim.produce(b"v")
 
 
 def test_one_owner_with_leases_of_two_lengths_keeps_both_across_a_restart() -> None:

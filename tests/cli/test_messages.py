@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -213,3 +214,20 @@ def test_a_pipe_without_end_does_not_go_on_when_nothing_can_be_stored(cli: Comma
             producer.stdin.close()
         assert producer.wait() == 1
         assert "were not stored" in producer.stderr.read()
+
+
+def test_a_terminal_shows_how_much_of_a_file_is_done(cli: Commands, tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("line\n" * 300)
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "slipstream", "produce", cli.topic, "--file", str(lines)]
+    environment = os.environ | {"SLIPSTREAM_URL": cli.server.base, "COLUMNS": "100", "TERM": "xterm"}
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=theirs, env=environment):
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # how the end of a terminal is told
+            while piece := os.read(ours, 4096):
+                shown += piece
+    os.close(ours)
+    assert f"300 messages to {cli.topic}" in shown.decode()
+    assert "100%" in shown.decode()

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import os
+import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import rich_click as click
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from slipstream.cli.complete import complete_group, complete_topic
 from slipstream.cli.interrupt import Interrupt
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 
     from slipstream.api import LogMessage, Placed
     from slipstream.client import Client, Message
+
+SHOWN_EVERY = 100
+"""Messages: to tell the progress bar of each would cost more than the message does."""
 
 
 @click.command(epilog=EXIT_CODES)
@@ -95,7 +100,7 @@ def produce(
         return
     client.topic(topic)  # that it is missing must be said now, and not when the last line has been read
     lines: Iterable[bytes | str] = values or islice(_lines(file), skip_lines, None)
-    count, interrupted = _produce_all(client, output, topic, lines, fields, key_field, total=len(values) or None)
+    count, interrupted = _produce_all(client, output, topic, lines, fields, key_field, _length(values, file))
     if interrupted:
         output.note(f"interrupted: {count:,} messages are stored; go on with --skip-lines {skip_lines + count}")
         sys.exit(INTERRUPTED)
@@ -113,6 +118,26 @@ def _lines(file: IO[bytes] | None) -> Iterator[bytes]:
             yield stripped
 
 
+class _Length(NamedTuple):
+    """How much there is to produce, and how to find out how much of it has been."""
+
+    total: int | None
+    done: Callable[[int], int]
+
+
+def _length(values: tuple[str, ...], file: IO[bytes] | None) -> _Length:
+    """In messages; of a file in bytes, because nobody has counted its lines. A pipe has no length."""
+    if file is None:
+        return _Length(len(values), lambda count: count)
+    try:
+        status = os.fstat(file.fileno())
+    except OSError:  # it is none of the system's
+        return _Length(None, lambda count: count)
+    if not stat.S_ISREG(status.st_mode):
+        return _Length(None, lambda count: count)
+    return _Length(status.st_size, lambda _: file.tell())
+
+
 def _produce_all(
     client: Client,
     output: Output,
@@ -120,12 +145,12 @@ def _produce_all(
     lines: Iterable[bytes | str],
     fields: dict[str, Any],
     key_field: str | None,
-    total: int | None,
+    length: _Length,
 ) -> tuple[int, bool]:
     """How many were stored, and whether somebody pressed Ctrl-C before the end."""
     from slipstream.client import InvalidArgument  # noqa: PLC0415
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     count = 0
     failures: list[BaseException] = []
 
@@ -138,7 +163,7 @@ def _produce_all(
 
     hidden = output.as_json or not sys.stderr.isatty()
     with Progress(*columns, console=output.err, transient=True, disable=hidden) as progress:
-        task = progress.add_task(f"producing to {escape(topic)}", total=total)
+        task = progress.add_task("", total=length.total)
         with Interrupt() as interrupt, client.producer(topic) as producer:
             for line in interrupt.among(lines):
                 if failures:
@@ -147,7 +172,9 @@ def _produce_all(
                     fields["key"] = _key(line, key_field)
                 producer.send(line, **fields).add_done_callback(look)
                 count += 1
-                progress.advance(task)
+                if count % SHOWN_EVERY == 0:
+                    shown = f"{count:,} messages to {escape(topic)}"
+                    progress.update(task, completed=length.done(count), description=shown)
     return count, interrupt.asked
 
 
