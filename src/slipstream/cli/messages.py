@@ -8,9 +8,9 @@ import datetime as dt
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 import rich_click as click
@@ -100,7 +100,7 @@ def produce(
         return
     client.topic(topic)  # that it is missing must be said now, and not when the last line has been read
     lines: Iterable[bytes | str] = values or islice(_lines(file), skip_lines, None)
-    count, interrupted = _produce_all(client, output, topic, lines, fields, key_field, _length(values, file))
+    count, interrupted = _produce_all(client, output, topic, lines, fields, key_field, file, len(values) or None)
     if interrupted:
         output.note(f"interrupted: {count:,} messages are stored; go on with --skip-lines {skip_lines + count}")
         sys.exit(INTERRUPTED)
@@ -118,24 +118,13 @@ def _lines(file: IO[bytes] | None) -> Iterator[bytes]:
             yield stripped
 
 
-class _Length(NamedTuple):
-    """How much there is to produce, and how to find out how much of it has been."""
-
-    total: int | None
-    done: Callable[[int], int]
-
-
-def _length(values: tuple[str, ...], file: IO[bytes] | None) -> _Length:
-    """In messages; of a file in bytes, because nobody has counted its lines. A pipe has no length."""
-    if file is None:
-        return _Length(len(values), lambda count: count)
+def _size(file: IO[bytes] | None) -> int | None:
+    """Of a file on a disk; a pipe has none."""
     try:
-        status = os.fstat(file.fileno())
+        status = None if file is None else os.fstat(file.fileno())
     except OSError:  # it is none of the system's
-        return _Length(None, lambda count: count)
-    if not stat.S_ISREG(status.st_mode):
-        return _Length(None, lambda count: count)
-    return _Length(status.st_size, lambda _: file.tell())
+        return None
+    return status.st_size if status is not None and stat.S_ISREG(status.st_mode) else None
 
 
 def _produce_all(
@@ -145,7 +134,8 @@ def _produce_all(
     lines: Iterable[bytes | str],
     fields: dict[str, Any],
     key_field: str | None,
-    length: _Length,
+    file: IO[bytes] | None,
+    total: int | None,
 ) -> tuple[int, bool]:
     """How many were stored, and whether somebody pressed Ctrl-C before the end."""
     from slipstream.client import InvalidArgument  # noqa: PLC0415
@@ -163,7 +153,8 @@ def _produce_all(
 
     hidden = output.as_json or not sys.stderr.isatty()
     with Progress(*columns, console=output.err, transient=True, disable=hidden) as progress:
-        task = progress.add_task("", total=length.total)
+        size = _size(file)  # nobody has counted the lines of a file, but its bytes
+        task = progress.add_task("", total=total if size is None else size)
         with Interrupt() as interrupt, client.producer(topic) as producer:
             for line in interrupt.among(lines):
                 if failures:
@@ -174,7 +165,8 @@ def _produce_all(
                 count += 1
                 if count % SHOWN_EVERY == 0:
                     shown = f"{count:,} messages to {escape(topic)}"
-                    progress.update(task, completed=length.done(count), description=shown)
+                    done = count if file is None or size is None else file.tell()
+                    progress.update(task, completed=done, description=shown)
     return count, interrupt.asked
 
 
