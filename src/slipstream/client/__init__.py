@@ -24,7 +24,7 @@ from slipstream.client.errors import (
     Unavailable,
 )
 from slipstream.client.message import AsyncMessage, Message, SyncMessage
-from slipstream.client.outcome import Reject, Retry
+from slipstream.outcome import Reject, Retry
 from slipstream.client.produce import MessageFields, compose
 from slipstream.client.producer import Producer
 from slipstream.client.redrive import Redrive, SyncRedrive

@@ -10,7 +10,7 @@ from typing import Any
 from slipstream.api import NackItem, Place
 from slipstream.client.errors import InProgress
 from slipstream.client.message import AsyncMessage
-from slipstream.client.outcome import Reject, Retry
+from slipstream.outcome import Reject, Retry
 
 log = logging.getLogger(__name__)
 

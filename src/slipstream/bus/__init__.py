@@ -1,0 +1,59 @@
+"""The bus: publish and subscribe, with the engine chosen by configuration alone.
+
+    from slipstream.bus import open_bus
+
+    async with open_bus() as bus:
+        await bus.subscribe("orders", "shipping", ship)
+        await bus.publish("orders", "two books")
+
+The engine is the embedded broker, a Slipstream server, NATS JetStream or Google Pub/Sub, and what is said about
+delivery here holds on each. Drivers (`slipstream.bus.drivers`) hand out messages and take them back; everything else,
+from the in-flight bound to dead letters, is done once, above them. Slips and jobs stand on this and see nothing else.
+"""
+
+from slipstream.bus.bus import Bus, examine, open_bus
+from slipstream.bus.contract import Handler, MessagePublisher, MessageSubscriber, SubscriptionHandle
+from slipstream.bus.drivers.driver import Finding, Stored
+from slipstream.bus.errors import (
+    BusClosed,
+    BusError,
+    BusUnavailable,
+    InvalidArgument,
+    PublishFailed,
+    TopicMissing,
+    Unauthorized,
+    Unsupported,
+)
+from slipstream.bus.message import Message
+from slipstream.bus.options import Backoff, SubscribeOptions
+from slipstream.bus.settings import BusSettings, load_settings
+from slipstream.bus.subscription import Subscription
+from slipstream.outcome import Reject, Retry
+
+__all__ = [
+    "Backoff",
+    "Bus",
+    "BusClosed",
+    "BusError",
+    "BusSettings",
+    "BusUnavailable",
+    "Finding",
+    "Handler",
+    "InvalidArgument",
+    "Message",
+    "MessagePublisher",
+    "MessageSubscriber",
+    "PublishFailed",
+    "Reject",
+    "Retry",
+    "Stored",
+    "SubscribeOptions",
+    "Subscription",
+    "SubscriptionHandle",
+    "TopicMissing",
+    "Unauthorized",
+    "Unsupported",
+    "examine",
+    "load_settings",
+    "open_bus",
+]

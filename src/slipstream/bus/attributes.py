@@ -1,0 +1,87 @@
+"""Attributes: a map of strings that travels with the data, and always says what the message belongs to.
+
+`correlationId` ties together everything that follows from one event, `traceparent` (W3C Trace Context) places it in a
+trace. Whoever publishes while handling a message continues both without doing anything about it.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import re
+from collections.abc import Mapping
+from types import ModuleType
+from typing import TypeAlias
+
+from slipstream.bus.errors import InvalidArgument
+
+_trace: ModuleType | None
+try:
+    from opentelemetry import trace as _trace
+except ImportError:  # it is an extra
+    _trace = None
+
+CORRELATION_ID = "correlationId"
+TRACEPARENT = "traceparent"
+
+AttributeValue: TypeAlias = str | int | float | bool | None
+Attributes: TypeAlias = Mapping[str, AttributeValue]
+
+HANDLED: contextvars.ContextVar[dict[str, str] | None] = contextvars.ContextVar("handled", default=None)
+"""The attributes of the message that is being handled here."""
+
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-([0-9a-f]{2})")
+
+
+def normalize(given: Attributes | None) -> dict[str, str]:
+    """As strings, with what is always there; names stay as they are."""
+    attributes: dict[str, str] = {}
+    if given:
+        for name, value in given.items():
+            if type(value) is str and type(name) is str and name:
+                attributes[name] = value
+            elif value is not None:
+                attributes[_name(name)] = _text(name, value)
+    handled = HANDLED.get()
+    if CORRELATION_ID not in attributes:
+        attributes[CORRELATION_ID] = (handled or {}).get(CORRELATION_ID) or os.urandom(16).hex()
+    if TRACEPARENT not in attributes:
+        attributes[TRACEPARENT] = _active_span() or _continued(handled)
+    return attributes
+
+
+def _name(name: object) -> str:
+    if not isinstance(name, str) or not name:
+        raise InvalidArgument(f"the name of an attribute must be text, and not empty: {name!r}")
+    return name
+
+
+def _text(name: str, value: object) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str() | int() | float():
+            return str(value)
+        case _:
+            kind = type(value).__name__
+            raise InvalidArgument(f"attribute {name} is {kind}: attributes are text, numbers, True or False")
+
+
+def _continued(handled: dict[str, str] | None) -> str:
+    """The next span of the trace that the handled message is in, or the first of a new one."""
+    parent = _TRACEPARENT.fullmatch((handled or {}).get(TRACEPARENT, ""))
+    if parent is None:
+        noise = os.urandom(24).hex()
+        return f"00-{noise[:32]}-{noise[32:]}-01"
+    trace_id, flags = parent.groups()
+    return f"00-{trace_id}-{os.urandom(8).hex()}-{flags}"
+
+
+def _active_span() -> str:
+    """That of OpenTelemetry, for programs that use it."""
+    if _trace is None:
+        return ""
+    context = _trace.get_current_span().get_span_context()
+    if not context.is_valid:
+        return ""
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"

@@ -1,0 +1,381 @@
+"""The bus: what an application publishes to and subscribes at, whatever engine is behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import fnmatch
+import functools
+import logging
+import time
+from collections.abc import AsyncIterator, Generator
+from types import TracebackType
+from typing import Any, Unpack
+
+from msgspec.structs import replace
+from prometheus_client import CollectorRegistry
+
+from slipstream.bus.attributes import Attributes, normalize
+from slipstream.bus.contract import Data, Handler
+from slipstream.bus.drivers import Driver, Finding, Outgoing, Stored, make_driver
+from slipstream.bus.errors import BusClosed, BusError, InvalidArgument, PublishFailed
+from slipstream.bus.metrics import metrics_in
+from slipstream.bus.names import check_name, dead_letter_topic, literal_start
+from slipstream.bus.options import Duration, OptionFields, SubscribeOptions, seconds
+from slipstream.bus.settings import BusSettings, load_settings
+from slipstream.bus.subscription import Subscription, check_handler
+
+log = logging.getLogger(__name__)
+
+
+class Bus:
+    """Publishes and subscribes on the engine that the settings name. Made by `open_bus`; belongs to one event loop.
+
+    Delivery is at least once: a message is repeated until some handler of each group has returned, so handlers must
+    bear to see one twice.
+    """
+
+    def __init__(self, settings: BusSettings, driver: Driver, registry: CollectorRegistry | None = None) -> None:
+        self.settings = settings
+        self._driver = driver
+        self._metrics = metrics_in(registry)
+        self._subscriptions: set[Subscription] = set()
+        self._pending: set[asyncio.Future[str]] = set()
+        self._settled = asyncio.Event()
+        self._failed = 0
+        self._first_failure: BaseException | None = None
+        self._closing: asyncio.Future[None] | None = None
+        self._sampling: asyncio.Task[None] | None = None
+        self._published: dict[str, Any] = {}
+        self._opened = False
+
+    @property
+    def driver(self) -> str:
+        return self._driver.name
+
+    @property
+    def native(self) -> Any:
+        """The engine's own client, for what the bus does not offer. docs/bus.md says what it is on each driver."""
+        return self._driver.native
+
+    async def open(self) -> None:
+        await self._driver.open()
+        self._opened = True
+        if self.settings.lag_interval_ms:
+            self._sampling = asyncio.create_task(self._sample_lags())
+
+    # Publishing
+
+    async def publish(
+        self,
+        topic: str,
+        data: Data,
+        attributes: Attributes | None = None,
+        key: str | None = None,
+        *,
+        message_id: str | None = None,
+    ) -> str:
+        """Returns when the engine has the message safely, with its id; raises PublishFailed or another BusError.
+
+        Messages with the same `key` keep their order. A second message with the same `message_id` is not stored, where
+        the engine can tell.
+
+        Example:
+            await bus.publish("orders", '{"books": 2}', {"customerId": 17}, key="user:1")
+        """
+        return await (await self._post(topic, data, attributes, key, message_id))
+
+    async def send(
+        self,
+        topic: str,
+        data: Data,
+        attributes: Attributes | None = None,
+        key: str | None = None,
+        *,
+        message_id: str | None = None,
+    ) -> asyncio.Future[str]:
+        """`publish` for many messages: returns when there is room for it, with a future of its id. Nobody has to look
+        at the future: `flush` and `close` raise PublishFailed if a message was not stored.
+
+        Example:
+            for order in orders:
+                await bus.send("orders", order)
+            await bus.flush()
+        """
+        future = await self._post(topic, data, attributes, key, message_id)
+        future.add_done_callback(self._note_failure)
+        return future
+
+    async def flush(self) -> None:
+        """Returns when the engine has everything published before; raises PublishFailed if a message that was given to
+        `send` since the last time was not stored."""
+        while pending := {future for future in self._pending if not future.done()}:
+            await asyncio.wait(pending)
+        if self._failed:
+            count, first = self._failed, self._first_failure
+            self._failed, self._first_failure = 0, None
+            raise PublishFailed(f"{count} messages were not stored: {first}", count=count) from first
+
+    async def _post(
+        self, topic: str, data: Data, attributes: Attributes | None, key: str | None, message_id: str | None
+    ) -> asyncio.Future[str]:
+        self._check_open()
+        name = self._name(topic)
+        payload = data.encode() if isinstance(data, str) else data
+        if type(payload) is not bytes:
+            payload = _bytes(payload)
+        message = Outgoing(name, payload, normalize(attributes), _text("key", key), _text("message_id", message_id))
+        while len(self._pending) >= self.settings.max_buffered_messages:
+            self._settled.clear()
+            await self._settled.wait()
+        return await self._track(topic, message)
+
+    async def _track(self, topic: str, message: Outgoing) -> asyncio.Future[str]:
+        began = time.perf_counter()
+        try:
+            future = await self._driver.post(message)
+        except BusError:
+            self._metrics.messages.labels(self.driver, topic, "refused").inc()
+            raise
+        self._pending.add(future)
+        future.add_done_callback(functools.partial(self._count, topic, began))
+        return future
+
+    def _count(self, topic: str, began: float, future: asyncio.Future[str]) -> None:
+        self._pending.discard(future)
+        self._settled.set()
+        if future.cancelled() or future.exception() is not None:
+            self._metrics.messages.labels(self.driver, topic, "refused").inc()
+            return
+        counters = self._published.get(topic)
+        if counters is None:
+            counters = self._published[topic] = (
+                self._metrics.messages.labels(self.driver, topic, "published"),
+                self._metrics.publish_latency_ms.labels(self.driver, topic),
+            )
+        counters[0].inc()
+        counters[1].observe((time.perf_counter() - began) * 1000)
+
+    def _note_failure(self, future: asyncio.Future[str]) -> None:
+        if not future.cancelled() and (error := future.exception()) is not None:
+            self._failed += 1
+            self._first_failure = self._first_failure or error
+
+    # Subscribing
+
+    async def subscribe(
+        self,
+        topic: str,
+        group: str,
+        handler: Handler,
+        options: SubscribeOptions | None = None,
+        **fields: Unpack[OptionFields],
+    ) -> Subscription:
+        """Runs `handler` for every message of the topic, until the subscription or the bus is closed. Subscribers of
+        the same group, here or elsewhere, share the messages; every group sees all of them.
+
+        The handler is `async`, or an ordinary function, which runs in a thread. When it returns, the message is acked.
+        When it raises, the message comes again after the backoff, and after `max_deliver` attempts it is a dead letter
+        in `<topic>.DLQ`; `raise Reject("why")` takes it there at once, `raise Retry(delay_ms=…)` sets the pause.
+
+        Example:
+            async def ship(message: Message) -> None:
+                print(message.json(), message.attributes["customerId"])
+
+            await bus.subscribe("orders", "shipping", ship, max_in_flight=8)
+        """
+        self._check_open()
+        check_handler(handler)
+        options = _options(options, fields)
+        name = self._name(topic)
+        check_name("group", group)
+        dead = dead_letter_topic(topic, options.dead_letter_topic)
+        options = replace(options, dead_letter_topic=self._name(dead) if dead else "")
+        source = await self._driver.subscribe(name, group, options)
+        subscription = Subscription(
+            topic=topic,
+            group=group,
+            handler=handler,
+            options=options,
+            source=source,
+            bury=functools.partial(self._bury, dead),
+            metrics=self._metrics,
+            driver=self.driver,
+        )
+        self._subscriptions.add(subscription)
+        log.info("%s: at work on %s, %d at a time", self.driver, subscription, options.max_in_flight)
+        return subscription
+
+    async def _bury(self, topic: str, message: Outgoing) -> str:
+        return await (await self._track(topic, message))
+
+    async def _sample_lags(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.lag_interval_ms / 1000)
+            for subscription in list(self._subscriptions):
+                try:
+                    await subscription.sample_lag()
+                except BusError as error:
+                    log.debug("%s: its lag is not known: %s", subscription, error)
+
+    # The rest
+
+    async def ensure_topic(self, topic: str, partitions: int | None = None, retention: Duration | None = None) -> None:
+        """Makes the topic if it is missing; one that exists is left as it is. Publishing and subscribing do so by
+        themselves, with what the settings say, unless BUS_ENSURE is false.
+
+        Example:
+            await bus.ensure_topic("jobs.tasks", partitions=8, retention=timedelta(days=7))
+        """
+        self._check_open()
+        if partitions is not None and partitions < 1:
+            raise InvalidArgument("a topic has at least one partition")
+        retention_ms = None if retention is None else round(seconds(retention) * 1000)
+        await self._driver.ensure_topic(self._name(topic), partitions, retention_ms)
+
+    async def read(
+        self, topic: str, partition: int = 0, start: int = 0, end: int | None = None
+    ) -> AsyncIterator[Stored]:
+        """What a partition of a topic holds, from offset `start` up to, and without, `end`, or what is there now.
+        Nothing is taken from anybody. Raises Unsupported where the engine keeps no log (Pub/Sub, core NATS).
+
+        Example:
+            async for stored in bus.read("orders", start=100):
+                print(stored.offset, stored.data)
+        """
+        self._check_open()
+        async for stored in self._driver.read(self._name(topic), partition, start, end):
+            yield self._unprefixed(stored)
+
+    async def tap(self, pattern: str = "*") -> AsyncIterator[Stored]:
+        """Whatever passes from now on, of all topics that match, without consuming it from anyone. `*` in the pattern
+        stands for anything, dots too.
+
+        Example:
+            async for stored in bus.tap("internal.*"):
+                print(stored.topic, stored.attributes["correlationId"])
+        """
+        self._check_open()
+        async for stored in self._driver.tap(self.settings.prefix + literal_start(pattern)):
+            passing = self._unprefixed(stored)
+            if fnmatch.fnmatchcase(passing.topic, pattern):
+                yield passing
+
+    async def close(self) -> None:
+        """Lets handlers finish and the engine hear about it, waits for what is being published, and leaves. Raises
+        PublishFailed as `flush` does."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        if self._sampling is not None:
+            self._sampling.cancel()
+        drain_s = self.settings.drain_timeout_ms / 1000
+        try:
+            closed = await asyncio.gather(
+                *(subscription.close(drain_s) for subscription in self._subscriptions), return_exceptions=True
+            )
+            await self.flush()
+        finally:
+            await self._driver.close()
+        for outcome in closed:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def __aenter__(self) -> Bus:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.close()
+        except PublishFailed as failed:
+            if error is None:
+                raise
+            error.add_note(str(failed))  # it is on its way, and must arrive
+
+    def _name(self, topic: str) -> str:
+        check_name("topic", topic)
+        return self.settings.prefix + topic
+
+    def _unprefixed(self, stored: Stored) -> Stored:
+        prefix = self.settings.prefix
+        return replace(stored, topic=stored.topic.removeprefix(prefix)) if prefix else stored
+
+    def _check_open(self) -> None:
+        if self._closing is not None:
+            raise BusClosed("this bus is closed: open another")
+        if not self._opened:
+            raise BusClosed("this bus is not open: await open_bus(), or use it as `async with open_bus() as bus`")
+
+
+class Opening:
+    """`await open_bus()`, or `async with open_bus() as bus`."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+
+    def __await__(self) -> Generator[Any, None, Bus]:
+        return self._open().__await__()
+
+    async def _open(self) -> Bus:
+        await self._bus.open()
+        return self._bus
+
+    async def __aenter__(self) -> Bus:
+        return await self._open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._bus.__aexit__(kind, error, trace)
+
+
+def open_bus(
+    settings: BusSettings | None = None, *, registry: CollectorRegistry | None = None, **given: Any
+) -> Opening:
+    """A bus on the engine that the environment names (MESSAGE_BUS_DRIVER; the embedded broker if it does not), or as
+    `given`, such as `driver="nats", prefix="dev."`. Its metrics are in `registry`, Prometheus' usual one by default.
+
+    Example:
+        async with open_bus() as bus:
+            await bus.publish("orders", "two books")
+    """
+    if settings is None:
+        settings = load_settings(given)
+    elif given:
+        raise InvalidArgument("give settings, or single ones by name, and not both")
+    return Opening(Bus(settings, make_driver(settings), registry))
+
+
+async def examine(settings: BusSettings) -> AsyncIterator[Finding]:
+    """What there is to say about the engine of these settings: for `slipstream bus doctor`."""
+    async for finding in make_driver(settings).examine(settings.prefix):
+        yield finding
+
+
+def _options(options: SubscribeOptions | None, fields: OptionFields) -> SubscribeOptions:
+    options = options or SubscribeOptions()
+    if fields:
+        unknown = set(fields) - set(SubscribeOptions.__struct_fields__)
+        if unknown:
+            names = ", ".join(SubscribeOptions.__struct_fields__)
+            raise InvalidArgument(f"subscribe has no option {unknown.pop()!r}; there are {names}")
+        options = replace(options, **fields)
+    options.check()
+    return options
+
+
+def _bytes(data: object) -> bytes:
+    if isinstance(data, bytearray | memoryview):
+        return bytes(data)
+    raise InvalidArgument(f"data is {type(data).__name__}: give bytes or text, such as json.dumps(…)")
+
+
+def _text(what: str, value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    raise InvalidArgument(f"{what} is {type(value).__name__}: it must be text")

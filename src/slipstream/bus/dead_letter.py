@@ -1,0 +1,38 @@
+"""What is added to a message on its way to the dead letters."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from slipstream.bus.drivers.driver import Delivery, Outgoing
+
+REASON = "deadLetterReason"
+TOPIC = "deadLetterTopic"
+GROUP = "deadLetterGroup"
+ATTEMPTS = "deadLetterAttempts"
+TIME = "deadLetterTime"
+ID = "deadLetterId"
+
+REASON_CHARS_MAX = 1_000
+"""Pub/Sub takes 1024 bytes in an attribute; NATS 64 KiB in all of them, unless told otherwise."""
+
+
+def dead_letter(delivery: Delivery, to: str, *, topic: str, group: str, reason: str) -> Outgoing:
+    """The message as it was, and why it is here. Its id is made of where it was, so that one published again, after a
+    crash in between, is the same dead letter to every engine that can tell."""
+    attributes = {
+        **delivery.attributes,
+        REASON: _short(reason),
+        TOPIC: topic,
+        GROUP: group,
+        ATTEMPTS: str(delivery.attempt),
+        TIME: dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds"),
+        ID: delivery.id,
+    }
+    message_id = f"dead:{delivery.topic}:{group}:{delivery.id}"
+    return Outgoing(to, delivery.data, attributes, delivery.key, message_id)
+
+
+def _short(reason: str) -> str:
+    """In whole characters, however many bytes they take."""
+    return reason.encode(errors="replace")[:REASON_CHARS_MAX].decode(errors="ignore")

@@ -1,0 +1,158 @@
+"""What the bus asks of an engine. Everything else it does itself, the same on all of them.
+
+Names that arrive here are the engine's: the prefix is on them, and they have been checked. Every method raises
+`BusError`, and nothing of the engine's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from slipstream.bus.options import SubscribeOptions
+
+
+class Outgoing(msgspec.Struct, frozen=True):
+    """A message to be published."""
+
+    topic: str
+    data: bytes
+    attributes: dict[str, str]
+    key: str = ""
+    message_id: str = ""
+    """Two with the same are one, where the engine can tell. Empty: the driver may invent one, so as to be able to send
+    the message again without storing it twice."""
+
+
+class Delivery:
+    """A message as the engine hands it out, to be settled by the source it came from."""
+
+    __slots__ = ("attempt", "attributes", "data", "handle", "id", "key", "published_ms", "topic")
+
+    def __init__(
+        self,
+        *,
+        id: str,  # noqa: A002 - what it is
+        topic: str,
+        data: bytes,
+        attributes: dict[str, str],
+        key: str = "",
+        attempt: int = 1,
+        published_ms: int = 0,
+        handle: Any = None,
+    ) -> None:
+        self.id = id
+        """The same each time this message comes; different for every message of the topic."""
+        self.topic = topic
+        self.data = data
+        self.attributes = attributes
+        self.key = key
+        self.attempt = attempt
+        """1 the first time."""
+        self.published_ms = published_ms
+        self.handle = handle
+        """The driver's own: whatever it needs to settle it."""
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """A message in a log, as `read` and `tap` see it. Nobody has it on lease."""
+
+    topic: str
+    partition: int
+    offset: int
+    data: bytes
+    attributes: dict[str, str]
+    key: str = ""
+    published_ms: int = 0
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing the doctor looked at."""
+
+    verdict: Literal["ok", "warning", "problem"]
+    what: str
+    """What was looked at, in two or three words."""
+    text: str
+    """What was found, and for a problem what to do."""
+
+
+class Source(Protocol):
+    """The messages of one topic for one group, on lease to one subscriber.
+
+    Settling is never refused because of the state of the connection: a driver says it again until the engine has heard
+    it, or lets the lease run out. It may raise `BusError` for what will never be heard.
+    """
+
+    async def pull(self, limit: int) -> Sequence[Delivery]:
+        """Waits for messages and returns what there is. No more than `limit` are asked of the engine, those included
+        that were asked for before and are still to come. May return none; trouble with the engine is reported by
+        logging it, and waited for."""
+        ...
+
+    async def ack(self, delivery: Delivery) -> None: ...
+
+    async def nack(self, delivery: Delivery, delay_s: float, reason: str) -> None:
+        """Somebody in the group gets it again after the delay, as the next attempt."""
+        ...
+
+    async def extend(self, deliveries: Sequence[Delivery], deadline_s: float) -> Sequence[Delivery]:
+        """So much more time for each, from now. Returns those that are another's by now, where the engine tells."""
+        ...
+
+    async def lag(self) -> int | None:
+        """How many messages the group has not finished; None where nobody knows."""
+        ...
+
+    async def stop(self) -> None:
+        """Asks for nothing more. From now on `pull` returns what has arrived, and then nothing, at once."""
+        ...
+
+    async def close(self) -> None:
+        """After `stop`, when all is settled."""
+        ...
+
+
+class Driver(Protocol):
+    """One engine, or the way to it."""
+
+    name: str
+    """The label in metrics, and the value of MESSAGE_BUS_DRIVER."""
+
+    @property
+    def native(self) -> Any:
+        """The engine's own client, for what the bus does not offer."""
+        ...
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None:
+        """After all sources are closed and all futures of `post` are done."""
+        ...
+
+    async def post(self, message: Outgoing) -> asyncio.Future[str]:
+        """Sends it on its way, in order, and returns a future of its id: done when the engine has it safely, failed
+        with `BusError` when that was not to be had in the time the settings allow."""
+        ...
+
+    async def subscribe(self, topic: str, group: str, options: SubscribeOptions) -> Source:
+        """Joins the group, which is made if it is new."""
+        ...
+
+    async def ensure_topic(self, topic: str, partitions: int | None = None, retention_ms: int | None = None) -> None:
+        """Makes it if it is missing; one that exists is left as it is. None: as the settings say."""
+        ...
+
+    def read(self, topic: str, partition: int, start: int, end: int | None) -> AsyncIterator[Stored]:
+        """From offset `start` up to, and without, `end`; None for what is there now."""
+        ...
+
+    def tap(self, prefix: str) -> AsyncIterator[Stored]:
+        """Whatever is published from now on to topics whose names start so, without taking it from anybody."""
+        ...
+
+    def examine(self, prefix: str) -> AsyncIterator[Finding]:
+        """What there is to say about connection, credentials, and what exists; opens what it needs by itself."""
+        ...

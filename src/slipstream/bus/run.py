@@ -1,0 +1,83 @@
+"""One message, from the moment it arrives until the engine has been told what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Generator
+from typing import TYPE_CHECKING, Any
+
+from slipstream.bus.drivers.driver import Delivery
+from slipstream.bus.failure import Failure
+from slipstream.bus.message import Message
+from slipstream.bus.options import Duration
+
+if TYPE_CHECKING:
+    from slipstream.bus.subscription import Subscription
+
+
+class Run:
+    """That long it takes one of the subscriber's slots."""
+
+    __slots__ = ("_subscription", "began_at", "delivery", "given_up", "lost", "message", "settled", "task", "telling")
+
+    def __init__(self, subscription: Subscription, delivery: Delivery, now: float) -> None:
+        self._subscription = subscription
+        self.delivery = delivery
+        """The latest: a lease that ran out while the engine was away may come back to us."""
+        self.message = Message(subscription.topic, subscription.group, delivery, self)
+        self.task: asyncio.Task[None]
+        self.began_at = now
+        self.given_up = ""
+        """Why the handler is not to go on."""
+        self.lost = False
+        """The message is another's now: whatever is said about it here does not count."""
+        self.settled = False
+        """It is decided what the engine is told."""
+        self.telling: asyncio.Task[None] | None = None
+        """On the way to the engine, because the handler did not wait for its own end."""
+
+    def settle_early(self, failure: Failure | None) -> Awaitable[None]:
+        return self._in_loop(lambda: self._settle_early(failure))
+
+    def extend(self, duration: Duration | None) -> Awaitable[None]:
+        return self._in_loop(lambda: asyncio.ensure_future(self._subscription.extend_one(self, duration)))
+
+    def give_up(self, reason: str) -> None:
+        """Cancels the handler. A function in a thread runs on, and nobody waits for it."""
+        if not self.given_up:
+            self.given_up = reason
+            self.task.cancel()
+
+    def _settle_early(self, failure: Failure | None) -> asyncio.Future[None]:
+        if self.telling is None:
+            self.telling = asyncio.ensure_future(self._subscription.settle(self, failure))
+        return self.telling
+
+    def _in_loop(self, begin: Any) -> Awaitable[None]:
+        """`begin` is called in the loop's thread; who calls from another waits for its end."""
+        loop = self._subscription.loop
+        if threading.get_ident() == self._subscription.thread:
+            future: asyncio.Future[None] = begin()
+            future.add_done_callback(_heard)
+            return asyncio.shield(future)
+
+        async def run() -> None:
+            await begin()
+
+        asyncio.run_coroutine_threadsafe(run(), loop).result()
+        return _Told()
+
+
+class _Told:
+    """For who awaits what has happened already."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield
+
+
+def _heard(future: asyncio.Future[None]) -> None:
+    """Nobody has to await it; asyncio need not complain about what was not looked at."""
+    if not future.cancelled():
+        future.exception()

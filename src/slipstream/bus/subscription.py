@@ -1,0 +1,370 @@
+"""Runs the handler of a subscription: the same on every driver, which only hands out messages and takes them back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from msgspec.structs import replace
+
+from slipstream.bus.attributes import HANDLED
+from slipstream.bus.contract import Handler
+from slipstream.bus.dead_letter import dead_letter
+from slipstream.bus.drivers.driver import Delivery, Outgoing, Source
+from slipstream.bus.errors import BusError, InvalidArgument
+from slipstream.bus.failure import Failure
+from slipstream.bus.metrics import BusMetrics
+from slipstream.bus.options import Duration, SubscribeOptions, seconds
+from slipstream.bus.run import Run
+from slipstream.outcome import Reject, Retry
+from slipstream.threads import DaemonThreads
+
+log = logging.getLogger(__name__)
+
+BURIAL_PAUSE_S_MAX = 5.0
+LAST_WORDS_S = 2.0
+"""How long a subscription that gives up tries to hand back what it has."""
+
+
+class Burier(Protocol):
+    """Publishes a dead letter, and returns when the engine has it safely."""
+
+    def __call__(self, message: Outgoing) -> Awaitable[object]: ...
+
+
+class Subscription:
+    """A handler at work on the messages of a topic, for a group. Made by `bus.subscribe`, ended by `close`."""
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        group: str,
+        handler: Handler,
+        options: SubscribeOptions,
+        source: Source,
+        bury: Burier,
+        metrics: BusMetrics,
+        driver: str,
+    ) -> None:
+        self.topic = topic
+        """As the application calls it."""
+        self.group = group
+        self.options = options
+        """With the dead-letter topic as the engine calls it; "" if there is none."""
+        self.loop = asyncio.get_running_loop()
+        self.thread = threading.get_ident()
+        self.failure: Exception | None = None
+        """Why it no longer works, if it does not."""
+        self._source = source
+        self._bury = bury
+        self._handler: Callable[[Any], Any] = handler
+        self._is_async = _is_async(handler)
+        self._threads = DaemonThreads(0 if self._is_async else options.max_in_flight, f"slipstream-{topic}")
+        self._runs: set[Run] = set()
+        self._by_id: dict[str, Run] = {}
+        self._freed = asyncio.Event()
+        self._stopping = False
+        self._giving_up = False
+        self._closing: asyncio.Future[None] | None = None
+        self._deadline_s = seconds(options.ack_deadline)
+        self._extend_for_s = seconds(options.extend_for)
+        labels = (driver, topic, group)
+        self._received = metrics.messages.labels(driver, topic, "received")
+        self._acked = metrics.messages.labels(driver, topic, "acked")
+        self._nacked = metrics.messages.labels(driver, topic, "nacked")
+        self._dead_lettered = metrics.messages.labels(driver, topic, "dead_lettered")
+        self._redelivered = metrics.redeliveries.labels(*labels)
+        self._in_flight = metrics.in_flight.labels(*labels)
+        self._lag = metrics.lag.labels(*labels)
+        self._dead_letters = metrics.dead_letters
+        self._labels = labels
+        self._intake = asyncio.create_task(self._take())
+        self._renewal = asyncio.create_task(self._renew())
+
+    @property
+    def in_flight(self) -> int:
+        """Messages in the hands of the handler now."""
+        return len(self._runs)
+
+    def __str__(self) -> str:
+        return f"{self.topic} (group {self.group})"
+
+    # Its end
+
+    async def close(self, drain_timeout_s: float = 30.0) -> None:
+        """Takes nothing more, lets the handlers finish, tells the engine, and leaves the group. Handlers that are not
+        done after the time are cancelled, and their messages given back."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close(drain_timeout_s))
+        await asyncio.shield(self._closing)
+
+    async def _close(self, drain_timeout_s: float) -> None:
+        self._stopping = True
+        self._freed.set()
+        try:
+            await self._source.stop()
+            await asyncio.wait({self._intake}, timeout=drain_timeout_s)
+            await self._drained(drain_timeout_s)
+            if self._runs:
+                log.warning("%s: %d handlers are not done after %g s", self, len(self._runs), drain_timeout_s)
+                self._giving_up = True
+                for run in list(self._runs):
+                    run.give_up("the subscriber was closed before the handler was done")
+                await self._drained(LAST_WORDS_S)
+        finally:
+            tasks = [self._intake, self._renewal, *(run.task for run in self._runs)]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._source.close()
+            self._threads.close()
+
+    async def _drained(self, timeout_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self._runs:
+                    self._freed.clear()
+                    await self._freed.wait()
+
+    async def sample_lag(self) -> None:
+        lag = await self._source.lag()
+        if lag is not None:
+            self._lag.set(lag)
+
+    # Taking messages
+
+    async def _take(self) -> None:
+        """Never more than there are slots for: what waits here would be on lease with nobody at it."""
+        try:
+            while True:
+                free = self.options.max_in_flight - len(self._runs)
+                if free <= 0:
+                    self._freed.clear()
+                    await self._freed.wait()
+                    continue
+                deliveries = await self._source.pull(free)
+                for delivery in deliveries:
+                    self._begin(delivery)
+                if self._stopping and not deliveries:
+                    return
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            # A subscription that is deaf and says nothing would be found by its backlog, at two in the morning.
+            self.failure = error
+            log.exception("%s takes no messages any more", self)
+
+    def _begin(self, delivery: Delivery) -> None:
+        self._received.inc()
+        if delivery.attempt > 1:
+            self._redelivered.inc()
+        held = self._by_id.get(delivery.id)
+        if held is not None and not held.settled and not held.lost:
+            # Its lease ran out while the engine could not be told, and it was handed out again: to us. The handler is
+            # at it, and what it says will be said with the lease we have now.
+            log.info("%r came again while its handler is at it", held.message)
+            held.delivery = delivery
+            return
+        run = Run(self, delivery, self.loop.time())
+        self._runs.add(run)
+        self._by_id[delivery.id] = run
+        self._in_flight.inc()
+        run.task = self.loop.create_task(self._work(run, held))
+
+    async def _work(self, run: Run, before: Run | None) -> None:
+        try:
+            if before is not None:
+                await asyncio.wait({before.task})  # never two at the same message
+            if self.options.is_exhausted(run.delivery.attempt - 1):
+                # Each time it was handed out, whoever had it died or fell silent.
+                attempts = run.delivery.attempt - 1
+                failure: Failure | None = Failure(f"no answer from any of {attempts} attempts", final=True)
+            else:
+                failure = await self._handle(run)
+            if run.telling is not None:
+                await asyncio.wait({run.telling})
+            await self.settle(run, failure)
+        finally:
+            self._runs.discard(run)
+            if self._by_id.get(run.delivery.id) is run:
+                del self._by_id[run.delivery.id]
+            self._in_flight.dec()
+            self._freed.set()
+
+    # Handling
+
+    async def _handle(self, run: Run) -> Failure | None:
+        """Runs the handler and says how it failed; None if it did not."""
+        message = run.message
+        HANDLED.set(message.attributes)
+        try:
+            if self._is_async:
+                await self._handler(message)
+            else:
+                answer = await self._threads.call(self._handler, message)
+                if inspect.isawaitable(answer):
+                    await answer
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            assert task is not None
+            if run.given_up:
+                task.uncancel()
+                return Failure(run.given_up, delay=0)
+            if task.cancelling():
+                raise  # the program ends
+            return self._failed(run, Failure("the handler was cancelled"))
+        except Reject as rejection:
+            return self._failed(run, Failure(str(rejection) or "rejected", final=True))
+        except Retry as retry:
+            delay = None if retry.delay_ms is None else retry.delay_ms / 1000
+            return self._failed(run, Failure(str(retry) or "retry", delay=delay))
+        except Exception as error:
+            if not run.settled:
+                log.error("the handler of %s failed on %r", self, message, exc_info=error)  # noqa: TRY400 - the task's
+            return self._failed(run, Failure(_text(error)))
+        return None
+
+    def _failed(self, run: Run, failure: Failure) -> Failure:
+        if run.settled:
+            log.warning("%r was settled, and then its handler failed: %s", run.message, failure.reason)
+        return failure
+
+    # Settling
+
+    async def settle(self, run: Run, failure: Failure | None) -> None:
+        """Tells the engine what became of the message; the first word counts."""
+        if run.settled or run.lost:
+            return
+        run.settled = True
+        try:
+            if failure is None:
+                await self._source.ack(run.delivery)
+                self._acked.inc()
+            elif self._is_last(run, failure):
+                await self._give_to_dead_letters(run, failure)
+            else:
+                await self._source.nack(run.delivery, self._pause(run, failure), failure.reason)
+                self._nacked.inc()
+        except BusError as error:
+            log.warning("what became of %r is not heard, and it will come again: %s", run.message, error)
+
+    def _is_last(self, run: Run, failure: Failure) -> bool:
+        if run.given_up or not self.options.dead_letter_topic:
+            return False  # it was not the handler's fault; or it is a dead letter already, and stays one
+        return failure.final or self.options.is_exhausted(run.delivery.attempt)
+
+    def _pause(self, run: Run, failure: Failure) -> float:
+        return self.options.pause(run.delivery.attempt) if failure.delay is None else seconds(failure.delay)
+
+    async def _give_to_dead_letters(self, run: Run, failure: Failure) -> None:
+        """The message is finished at the engine only when its dead letter is safe; until then its lease is extended."""
+        to = self.options.dead_letter_topic
+        assert to
+        letter = dead_letter(run.delivery, to, topic=self.topic, group=self.group, reason=failure.reason)
+        tries = 0
+        while True:
+            try:
+                await self._bury(letter)
+                break
+            except BusError as error:
+                tries += 1
+                log.log(
+                    logging.WARNING if tries == 1 else logging.DEBUG,
+                    "the dead letter of %r is not published: %s; trying on",
+                    run.message,
+                    error,
+                )
+                if self._giving_up or isinstance(error, InvalidArgument):
+                    await self._source.nack(run.delivery, self._pause(run, failure), failure.reason)
+                    return
+                await asyncio.sleep(min(0.1 * 2 ** min(tries, 10), BURIAL_PAUSE_S_MAX))
+        await self._source.ack(run.delivery)
+        reason = "rejected" if failure.final else "exhausted"
+        log.warning("%r is a dead letter in %s: %s", run.message, to, failure.reason)
+        self._dead_letters.labels(*self._labels, reason).inc()
+        self._dead_lettered.inc()
+
+    # Leases
+
+    async def extend_one(self, run: Run, duration: Duration | None) -> None:
+        """`message.extend()`: the handler says that it is at it, so its time counts from now."""
+        run.began_at = self.loop.time()
+        deadline_s = self._deadline_s if duration is None else seconds(duration)
+        if await self._source.extend([run.delivery], deadline_s):
+            self._lose(run, "another has it by now")
+
+    async def _renew(self) -> None:
+        """All leases together, every third of their time, so that one lost word loses none of them."""
+        third_s = self._deadline_s / 3
+        while True:
+            await asyncio.sleep(third_s)
+            now = self.loop.time()
+            kept = []
+            for run in self._runs:
+                age_s = now - run.began_at
+                if run.lost:
+                    continue
+                if age_s < self._extend_for_s or run.settled:
+                    kept.append(run)
+                elif age_s >= self._extend_for_s + self._deadline_s:
+                    self._lose(run, f"its handler has not ended after {age_s:.3g} s (extend_for)")
+            if kept:
+                await self._extend(kept)
+
+    async def _extend(self, runs: list[Run]) -> None:
+        by_delivery = {run.delivery: run for run in runs}
+        try:
+            lost = await self._source.extend(list(by_delivery), self._deadline_s)
+        except BusError as error:
+            log.warning("%s: %d leases are not extended: %s", self, len(runs), error)
+            return
+        for delivery in lost:
+            run = by_delivery[delivery]
+            if not run.settled:
+                self._lose(run, "another has it by now")
+
+    def _lose(self, run: Run, reason: str) -> None:
+        """Whatever its handler still does is done twice. One that awaits is cancelled; a function in a thread cannot
+        be, and may ask `message.lease_lost`. Either way it is not acked."""
+        if not run.lost:
+            log.warning("%r is no longer ours: %s", run.message, reason)
+            run.lost = True
+            if self._is_async:
+                run.give_up("the lease was lost")
+
+
+def resolved(options: SubscribeOptions, dead_letter_topic: str) -> SubscribeOptions:
+    return replace(options, dead_letter_topic=dead_letter_topic)
+
+
+def check_handler(handler: Callable[..., object]) -> None:
+    """What could never do its work, and would not say so, is refused here."""
+    if not callable(handler):
+        raise InvalidArgument(f"a handler is a function that takes a message, not {handler!r}")
+    function = inspect.unwrap(handler)
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidArgument(f"{handler!r} has a yield in it, so calling it does nothing: return instead")
+    try:
+        inspect.signature(handler).bind(None)
+    except TypeError as error:
+        raise InvalidArgument(f"{handler!r} is called with the message and nothing else: {error}") from error
+    except ValueError:
+        pass  # what is written in C may have no signature
+
+
+def _is_async(handler: object) -> bool:
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
+
+
+def _text(error: BaseException) -> str:
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}"
+    except Exception:  # noqa: BLE001 - it is not ours, and the message has failed either way
+        return name

@@ -1,0 +1,41 @@
+"""What the suite asks of an engine under test."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+
+class Site(abc.ABC):
+    """An engine that runs. Topics are told apart by name, so that one site serves many tests."""
+
+    driver: str
+    orders = True
+    """Whether the engine under test keeps the order of messages."""
+    counts_across_processes = True
+    """Whether it counts attempts of a consumer that was killed."""
+    keeps_before_subscribed = True
+    """Whether a group sees what was published before it first subscribed."""
+    reads = True
+    """Whether it keeps a log that can be read."""
+
+    @abc.abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """For `open_bus(**site.settings())`."""
+
+    @abc.abstractmethod
+    def environment(self) -> dict[str, str]:
+        """The same for another process."""
+
+    @abc.abstractmethod
+    def stop_server(self) -> None:
+        """Without a word, as by kill -9; returns when it is gone. What it had confirmed it still has when it is
+        back."""
+
+    @abc.abstractmethod
+    def start_server(self) -> None:
+        """Again, at the same address; returns when it answers."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Ends it and cleans up."""
