@@ -181,7 +181,7 @@ class Subscription:
         try:
             if before is not None:
                 await asyncio.wait({before.task})  # never two at the same message
-            if self.options.is_exhausted(run.delivery.attempt - 1):
+            if self.options.dead_letter_topic and self.options.is_exhausted(run.delivery.attempt - 1):
                 # Each time it was handed out, whoever had it died or fell silent.
                 attempts = run.delivery.attempt - 1
                 failure: Failure | None = Failure(f"no answer from any of {attempts} attempts", final=True)

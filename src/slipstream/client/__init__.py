@@ -24,12 +24,12 @@ from slipstream.client.errors import (
     Unavailable,
 )
 from slipstream.client.message import AsyncMessage, Message, SyncMessage
-from slipstream.outcome import Reject, Retry
 from slipstream.client.produce import MessageFields, compose
 from slipstream.client.producer import Producer
 from slipstream.client.redrive import Redrive, SyncRedrive
 from slipstream.client.sync_producer import SyncProducer
 from slipstream.client.worker import Worker
+from slipstream.outcome import Reject, Retry
 
 __all__ = [
     "AsyncClient",

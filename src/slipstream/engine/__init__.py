@@ -15,7 +15,7 @@ from slipstream.engine.dead_letters import (
     scan,
 )
 from slipstream.engine.engine import Answer, Engine, EngineConfig, Sink, Waiter
-from slipstream.engine.reading import read_slice
+from slipstream.engine.reading import first_offset, next_offset, read_slice
 from slipstream.engine.storage import SliceableLog, Storage
 
 __all__ = [
@@ -34,7 +34,9 @@ __all__ = [
     "Timekeeper",
     "Waiter",
     "dead_letter_topic",
+    "first_offset",
     "is_redriven",
+    "next_offset",
     "read_slice",
     "scan",
 ]

@@ -298,6 +298,12 @@ class Engine:
         if not callbacks:
             self._watchers.pop(partition, None)
 
+    def when_written(self, action: Callable[[], None]) -> None:
+        """Calls it when all that has happened so far is in the journal, synced or not: the death of this process then
+        undoes nothing of it."""
+        self._after.append(action)
+        self._schedule_flush()
+
     def detach(self, consumer: Consumer) -> None:
         self.broker.detach(self.now_ms(), consumer)
 

@@ -16,6 +16,12 @@ class Site(abc.ABC):
     """Whether it counts attempts of a consumer that was killed."""
     keeps_before_subscribed = True
     """Whether a group sees what was published before it first subscribed."""
+    shortest_deadline_s = 0.0
+    """The shortest ack_deadline it takes."""
+    dedupes = True
+    """Whether a message_id is stored once."""
+    is_server = True
+    """Whether it lives outside the application, and can be stopped under it."""
     reads = True
     """Whether it keeps a log that can be read."""
 

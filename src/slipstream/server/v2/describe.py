@@ -13,26 +13,10 @@ from slipstream.api import (
     TopicSummary,
 )
 from slipstream.broker import Group, Partition, Progress, RetryPolicy, Topic, TopicConfig, TopicOverrides
+from slipstream.engine import first_offset, next_offset
 from slipstream.record import LogUnreadable
 
 IN_FLIGHT_SHOWN = 1_000
-
-
-def first_offset(partition: Partition) -> int:
-    """Below this nothing can be read any more. Raises LogUnreadable."""
-    if partition.first_index and not partition.first_offset:
-        # Removed by a release that did not note it.
-        if partition.first_index == partition.committed:
-            return partition.topic.next_offset
-        return partition.log.read(partition.first_index).offset
-    return partition.first_offset
-
-
-def next_offset(partition: Partition) -> int:
-    """Everything written to the partition is below this. Raises LogUnreadable."""
-    if partition.committed == partition.first_index:
-        return first_offset(partition)
-    return partition.log.offset_before(partition.committed) + 1
 
 
 def describe_partition(partition: Partition) -> PartitionInfo:

@@ -11,9 +11,8 @@ from starlette.responses import Response
 
 from slipstream.api import ARROW, ReadQuery, ReadResponse
 from slipstream.broker import InvalidArgument, NotFound, Partition, Topic, decode_meta
-from slipstream.engine import Engine, read_slice
+from slipstream.engine import Engine, first_offset, next_offset, read_slice
 from slipstream.server.v2.codec import OffsetOutOfRange
-from slipstream.server.v2.describe import first_offset, next_offset
 from slipstream.server.v2.endpoint import Call, Endpoint
 from slipstream.server.v2.messages import log_message
 from slipstream.server.wire import time_ms

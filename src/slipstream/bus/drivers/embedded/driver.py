@@ -1,0 +1,232 @@
+"""The driver of the embedded broker, on disk or in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from slipstream.broker import (
+    BrokerError,
+    Envelope,
+    InProgress,
+    NewMessage,
+    NotFound,
+    Overloaded,
+    Partition,
+    TopicOverrides,
+    decode_meta,
+)
+from slipstream.bus.drivers.driver import Finding, Outgoing, Stored
+from slipstream.bus.drivers.embedded.broker import MEMORY, Tenancy, acquire
+from slipstream.bus.drivers.embedded.errors import translate
+from slipstream.bus.drivers.embedded.source import EmbeddedSource
+from slipstream.bus.errors import BusError, BusUnavailable, InvalidArgument, TopicMissing
+from slipstream.bus.options import SubscribeOptions
+from slipstream.bus.settings import BusSettings
+from slipstream.engine import Answer, Engine, first_offset, read_slice
+from slipstream.record import LogUnreadable, Record
+from slipstream.store import LogSlice
+
+READ_BYTES = 1 << 20
+"""Of a log, at a time."""
+
+IN_PROGRESS_PAUSE_S = 0.01
+NEW_TOPICS_S = 0.5
+"""How often a tap looks for topics that were not there before."""
+
+
+class _Posted:
+    """Whoever waits until a message is stored."""
+
+    __slots__ = ("future", "id")
+
+    def __init__(self) -> None:
+        self.future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.id = ""
+
+    def settled(self, error: BrokerError | None) -> None:
+        if self.future.done():
+            return  # whoever waited has gone
+        if error is None:
+            self.future.set_result(self.id)
+        else:
+            self.future.set_exception(translate(error))
+
+
+class EmbeddedDriver:
+    def __init__(self, settings: BusSettings) -> None:
+        self.name = settings.driver
+        self._settings = settings
+        self._tenancy: Tenancy | None = None
+
+    @property
+    def native(self) -> Engine:
+        """The engine that runs the broker."""
+        assert self._tenancy is not None, "the bus is open"
+        return self._tenancy.engine
+
+    async def open(self) -> None:
+        self._tenancy = await acquire(self._settings)
+
+    async def close(self) -> None:
+        if self._tenancy is not None:
+            tenancy, self._tenancy = self._tenancy, None
+            await tenancy.release()
+
+    # Topics
+
+    async def ensure_topic(self, topic: str, partitions: int | None = None, retention_ms: int | None = None) -> None:
+        settings = self._settings
+        overrides = TopicOverrides(retention_ms=settings.retention_ms if retention_ms is None else retention_ms)
+        answer = Answer()
+        try:
+            self.native.create_topic(answer, topic, partitions or settings.partitions, overrides)
+            await answer
+        except BrokerError as error:
+            raise translate(error) from error
+
+    async def ready(self, topic: str) -> None:
+        """Makes a topic that is missing, if that is wanted."""
+        if topic in self.native.broker.state.topics:
+            return
+        if not self._settings.ensure:
+            raise TopicMissing(f"there is no topic {topic}, and BUS_ENSURE is false: make it with bus.ensure_topic")
+        await self.ensure_topic(topic)
+
+    # Messages
+
+    async def post(self, message: Outgoing) -> asyncio.Future[str]:
+        envelope = Envelope(idempotency_key=message.message_id) if message.message_id else None
+        new = [NewMessage(message.key.encode(), message.data, envelope, message.attributes)]
+        posted = _Posted()
+        until = asyncio.get_running_loop().time() + self._settings.publish_timeout_ms / 1000
+        while True:
+            try:
+                (placement,) = self.native.produce_batch(posted, message.topic, new)
+            except NotFound:
+                await self.ready(message.topic)
+            except (Overloaded, InProgress) as error:
+                pause_s = error.retry_after_ms / 1000 if isinstance(error, Overloaded) else IN_PROGRESS_PAUSE_S
+                if asyncio.get_running_loop().time() + pause_s > until:
+                    raise translate(error) from error
+                await asyncio.sleep(pause_s)
+            except BrokerError as error:
+                raise translate(error) from error
+            else:
+                posted.id = f"{placement.partition}/{placement.offset}"
+                return posted.future
+
+    async def subscribe(self, topic: str, group: str, options: SubscribeOptions) -> EmbeddedSource:
+        await self.ready(topic)
+        if options.dead_letter_topic:
+            await self.ready(options.dead_letter_topic)
+        try:
+            return EmbeddedSource(self, topic, group, options)
+        except BrokerError as error:
+            raise translate(error) from error
+
+    # The log
+
+    async def read(self, topic: str, partition: int, start: int, end: int | None) -> AsyncIterator[Stored]:
+        found = self._partition(topic, partition)
+        earliest = first_offset(found)
+        if start < earliest and start > 0:
+            raise InvalidArgument(f"offset {start} of {topic} was removed by retention: the earliest is {earliest}")
+        index = found.log.index_from(max(start, earliest))
+        last = found.committed if end is None else min(found.committed, found.log.index_from(end))
+        while index < last:
+            records = await self._records(found, index, last)
+            for record in records:
+                yield _stored(found, record)
+            index += len(records)
+
+    def _partition(self, topic: str, number: int) -> Partition:
+        try:
+            partitions = self.native.broker.topic(topic).partitions
+        except NotFound as error:
+            raise TopicMissing(str(error)) from error
+        if not 0 <= number < len(partitions):
+            raise InvalidArgument(f"{topic} has partitions 0 to {len(partitions) - 1}, and no {number}")
+        return partitions[number]
+
+    async def _records(self, partition: Partition, first: int, end: int) -> list[Record]:
+        try:
+            return await read_slice(
+                lambda: self.native.slice(partition, max(first, partition.first_index), end, READ_BYTES),
+                LogSlice.records,
+            )
+        except BrokerError as error:
+            raise translate(error) from error
+        except LogUnreadable as error:
+            raise BusError(f"{partition.topic.name}/{partition.number} cannot be read on: {error}") from error
+
+    async def tap(self, prefix: str) -> AsyncIterator[Stored]:
+        engine = self.native
+        seen: dict[Partition, int] = {partition: partition.committed for partition in self._matching(prefix)}
+        written = asyncio.Event()
+        try:
+            while True:
+                written.clear()
+                for partition in self._matching(prefix):
+                    # Before it is looked at, or what is written in between would be seen with the next message only.
+                    engine.watch(partition, written.set)
+                    index = max(seen.get(partition, 0), partition.first_index)
+                    while index < partition.committed:
+                        for record in await self._records(partition, index, partition.committed):
+                            index += 1
+                            yield _stored(partition, record)
+                    seen[partition] = index
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(NEW_TOPICS_S):
+                        await written.wait()
+        finally:
+            for partition in seen:
+                engine.unwatch(partition, written.set)
+
+    def _matching(self, prefix: str) -> list[Partition]:
+        topics = self.native.broker.state.topics
+        return [each for name, topic in topics.items() if name.startswith(prefix) for each in topic.partitions]
+
+    # The doctor
+
+    async def examine(self, prefix: str) -> AsyncIterator[Finding]:
+        data = self._settings.data
+        if self.name == "memory" or data.startswith(MEMORY):
+            yield Finding("ok", "storage", "memory: everything is gone when the process ends")
+            return
+        directory = Path(data).absolute()  # noqa: ASYNC240 - asks no disk
+        if not await asyncio.to_thread(directory.exists):
+            yield Finding("ok", "directory", f"{directory} does not exist yet, and is made when the bus is opened")
+            return
+        try:
+            await self.open()
+        except BusUnavailable as error:
+            yield Finding("problem", "directory", str(error))
+            return
+        try:
+            yield Finding("ok", "directory", f"{directory} is free, and could be opened")
+            for name, topic in sorted(self.native.broker.state.topics.items()):
+                if not name.startswith(prefix):
+                    continue
+                kept = sum(each.committed - each.first_index for each in topic.partitions)
+                dead = name.endswith(".DLQ") and kept
+                yield Finding("warning" if dead else "ok", "topic", f"{name}: {kept} messages")
+                for group in topic.groups.values():
+                    lag = sum(progress.lag for progress in group.progress)
+                    yield Finding("ok", "group", f"{group.name} of {name}: {lag} messages to do")
+        finally:
+            await self.close()
+
+
+def _stored(partition: Partition, record: Record) -> Stored:
+    return Stored(
+        topic=partition.topic.name,
+        partition=partition.number,
+        offset=record.offset,
+        data=record.value,
+        attributes=dict(decode_meta(record.meta).attributes or {}),
+        key=record.key.decode(errors="replace"),
+        published_ms=record.timestamp_ms,
+    )

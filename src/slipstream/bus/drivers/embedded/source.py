@@ -1,0 +1,179 @@
+"""Messages of a topic for a group, straight from the broker of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from slipstream.broker import BrokerError, Consumer, FailedPrecondition, NotFound
+from slipstream.broker import Delivery as BrokerDelivery
+from slipstream.bus.drivers.driver import Delivery
+from slipstream.bus.drivers.embedded.errors import translate
+from slipstream.bus.options import SubscribeOptions, seconds
+from slipstream.engine import Answer
+
+if TYPE_CHECKING:
+    from slipstream.bus.drivers.embedded.driver import EmbeddedDriver
+
+log = logging.getLogger(__name__)
+
+Settlement: TypeAlias = Callable[[tuple[int, int], Answer], object]
+
+
+class EmbeddedSource:
+    """A consumer of the broker that is given credit for as many messages as there are free slots."""
+
+    def __init__(self, driver: EmbeddedDriver, topic: str, group: str, options: SubscribeOptions) -> None:
+        self._driver = driver
+        self._engine = driver.native
+        self._topic = topic
+        self._group = group
+        self._owner = f"bus-{os.getpid()}-{secrets.token_hex(4)}"
+        self._lease_ms = max(1, round(seconds(options.ack_deadline) * 1000))
+        self._arrived: list[Delivery] = []
+        self._on_the_way = 0
+        """Deliveries that wait for the journal."""
+        self._something = asyncio.Event()
+        self._stopped = False
+        self._consumer: Consumer | None = None
+        self.join()
+
+    def join(self) -> None:
+        """Raises BrokerError."""
+        self._consumer = self._engine.attach(self._topic, self._group, self._owner, self._lease_ms, self, credit=0)
+
+    # From the engine
+
+    def deliver(self, deliveries: list[BrokerDelivery]) -> None:
+        """Handed on once the attempt is counted where a crash cannot undo it: the handler runs in the broker's process,
+        and a message that kills it must not come as a first attempt for ever."""
+        self._on_the_way += 1
+        self._engine.when_written(lambda: self._hand_on(deliveries))
+
+    def _hand_on(self, deliveries: list[BrokerDelivery]) -> None:
+        self._on_the_way -= 1
+        for delivery in deliveries:
+            record, place = delivery.record, (delivery.partition, delivery.record.offset)
+            self._arrived.append(
+                Delivery(
+                    id=f"{place[0]}/{place[1]}",
+                    topic=self._topic,
+                    data=record.value,
+                    attributes=dict(delivery.meta.attributes or {}),
+                    key=record.key.decode(errors="replace"),
+                    attempt=delivery.attempts,
+                    published_ms=record.timestamp_ms,
+                    handle=place,
+                )
+            )
+        self._something.set()
+
+    def ended(self) -> None:
+        """The topic was deleted: it is made again, or waited for."""
+        self._consumer = None
+        self._something.set()
+
+    # For the subscription
+
+    async def pull(self, limit: int) -> Sequence[Delivery]:
+        if not self._arrived and not self._stopped:
+            if self._consumer is None:
+                await self._rejoin()
+            if self._consumer is not None:
+                self._consumer.credit = limit
+                self._engine.reopen(self._consumer)
+            await self._news()
+        while not self._arrived and self._on_the_way:
+            await self._news()
+        arrived, self._arrived = self._arrived[:limit], self._arrived[limit:]
+        if self._consumer is not None:
+            self._consumer.credit = 0  # until the next pull says how many there is room for
+        return arrived
+
+    async def _news(self) -> None:
+        self._something.clear()
+        await self._something.wait()
+
+    async def _rejoin(self) -> None:
+        log.warning("%s was deleted under its subscriber of group %s", self._topic, self._group)
+        while not self._stopped and self._consumer is None:
+            try:
+                await self._driver.ready(self._topic)
+                self.join()
+            except NotFound:
+                continue  # deleted once more
+            except BrokerError as error:
+                raise translate(error) from error
+
+    async def ack(self, delivery: Delivery) -> None:
+        await self._settle(delivery, lambda place, answer: self._engine.ack(answer, *self._names(place), self._owner))
+
+    async def nack(self, delivery: Delivery, delay_s: float, reason: str) -> None:
+        delay_ms = round(delay_s * 1000)
+
+        def command(place: tuple[int, int], answer: Answer) -> None:
+            self._engine.run(
+                answer,
+                lambda broker, now_ms: broker.nack(now_ms, *self._names(place), self._owner, reason, delay_ms=delay_ms),
+            )
+
+        await self._settle(delivery, command)
+
+    def _names(self, place: tuple[int, int]) -> tuple[str, str, int, int]:
+        return self._topic, self._group, *place
+
+    async def _settle(self, delivery: Delivery, command: Settlement) -> None:
+        answer = Answer()
+        try:
+            command(delivery.handle, answer)
+            await answer
+        except (FailedPrecondition, NotFound) as error:
+            # The lease ran out and it is another's, or its topic was deleted: whichever it is, it is out of our hands.
+            log.warning("the result for %s of %s does not count: %s", delivery.id, self._topic, error)
+        except BrokerError as error:
+            raise translate(error) from error
+
+    async def extend(self, deliveries: Sequence[Delivery], deadline_s: float) -> Sequence[Delivery]:
+        lost: list[Delivery] = []
+        lease_ms = max(1, round(deadline_s * 1000))
+        answers: list[Answer] = []
+        try:
+            for delivery in deliveries:
+                answer = Answer()
+                try:
+                    self._engine.run(
+                        answer,
+                        lambda broker, now_ms, place=delivery.handle: broker.extend(  # type: ignore[misc]
+                            now_ms, *self._names(place), self._owner, lease_ms
+                        ),
+                    )
+                    answers.append(answer)
+                except (FailedPrecondition, NotFound):
+                    lost.append(delivery)
+            for answer in answers:
+                await answer
+        except BrokerError as error:
+            raise translate(error) from error
+        return lost
+
+    async def lag(self) -> int | None:
+        topic = self._engine.broker.state.topics.get(self._topic)
+        group = topic.groups.get(self._group) if topic is not None else None
+        return sum(progress.lag for progress in group.progress) if group is not None else None
+
+    async def stop(self) -> None:
+        self._stopped = True
+        self._leave()
+        self._something.set()
+
+    async def close(self) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._consumer is not None:
+            consumer, self._consumer = self._consumer, None
+            self._engine.detach(consumer)

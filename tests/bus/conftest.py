@@ -1,0 +1,53 @@
+"""The engines that the suite runs on: each test that asks for `site` runs once on every one of them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from slipstream.bus.bus import Opening, open_bus
+from tests.bus.sites import make_site
+from tests.bus.sites.site import Site
+
+DRIVERS = ["embedded", "http", "nats", "pubsub"]
+
+_numbers = itertools.count()
+
+OpenBus = Callable[..., Opening]
+
+
+@pytest.fixture(scope="session", params=DRIVERS)
+def site(request: pytest.FixtureRequest) -> Iterator[Site]:
+    """One for all tests of a process, which keep to topics of their own."""
+    made = make_site(request.param)
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=[driver for driver in DRIVERS if driver != "embedded"])
+def server_site(request: pytest.FixtureRequest) -> Iterator[Site]:
+    """One for this test alone, which may stop it."""
+    made = make_site(request.param)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def topic() -> str:
+    """One that nobody else uses."""
+    return f"internal.orders-{os.getpid()}-{next(_numbers)}.v1"
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def new_bus(site: Site, registry: CollectorRegistry) -> OpenBus:
+    """A bus on the site: `async with new_bus() as bus`, with settings of its own if need be."""
+    return lambda **given: open_bus(registry=registry, **{**site.settings(), **given})

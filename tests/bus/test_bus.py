@@ -1,0 +1,293 @@
+"""Publishing, groups, names: what holds on every engine."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+
+from slipstream.bus import BusClosed, InvalidArgument, Message, TopicMissing, Unsupported
+from tests.bus.conftest import OpenBus
+from tests.bus.recorder import Recorder
+from tests.bus.sites.site import Site
+from tests.client.loop import in_loop
+
+
+@in_loop
+async def test_what_is_published_arrives_as_it_was(new_bus: OpenBus, topic: str) -> None:
+    binary = bytes(range(256)) * 4
+    async with new_bus() as bus:
+        handler = Recorder()
+        await bus.subscribe(topic, "shipping", handler)
+        published = await bus.publish(topic, binary, {"customerId": "C-17", "retryCount": 3, "isTest": True}, "user:1")
+        (message,) = await handler.have(1)
+    assert message.data == binary
+    assert message.key == "user:1"
+    assert message.attempt == 1
+    assert message.topic == topic
+    assert message.id == published
+    attributes = dict(message.attributes)
+    assert re.fullmatch(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", attributes.pop("traceparent"))
+    assert attributes.pop("correlationId")
+    assert attributes == {"customerId": "C-17", "retryCount": "3", "isTest": "true"}
+
+
+@in_loop
+async def test_attributes_that_no_header_could_carry_arrive_as_they_were(new_bus: OpenBus, topic: str) -> None:
+    odd = {
+        "camelCase": "stays",
+        "CamelCase": "is another",
+        "lines": "one\r\ntwo\nthree",
+        "spaces": "  around  ",
+        "unicode": "naïve ✓ 日本",
+        "ключ": "значение",
+        "with space": "x",
+        "colon:name": "a: b",
+        "Nats-Rollup": "all",
+        "Nats-Expected-Stream": "another",
+        "Nats-Msg-Id": "mine",
+        "Slipstream-Key": "not the key",
+        "empty": "",
+    }
+    async with new_bus() as bus:
+        handler = Recorder()
+        await bus.subscribe(topic, "shipping", handler)
+        await bus.publish(topic, b"", {"traceparent": "mine", "correlationId": "also mine", **odd}, key="the key")
+        (message,) = await handler.have(1)
+    assert message.attributes == {"traceparent": "mine", "correlationId": "also mine", **odd}
+    assert message.key == "the key"
+    assert message.data == b""
+
+
+@in_loop
+async def test_messages_keep_their_order(site: Site, new_bus: OpenBus, topic: str) -> None:
+    if not site.orders:
+        pytest.skip(f"the server for tests of {site.driver} keeps no order: see its site")
+    async with new_bus() as bus:
+        sent = [str(number).encode() for number in range(200)]
+        handler = Recorder()
+        await bus.subscribe(topic, "shipping", handler, max_in_flight=1)
+        for data in sent:
+            await bus.send(topic, data, key="user:1")
+        await bus.flush()
+        await handler.have(len(sent))
+    assert handler.data == sent
+
+
+@in_loop
+async def test_handlers_begin_in_order_even_side_by_side(site: Site, new_bus: OpenBus, topic: str) -> None:
+    if not site.orders:
+        pytest.skip(f"the server for tests of {site.driver} keeps no order: see its site")
+    async with new_bus() as bus:
+        sent = [str(number).encode() for number in range(200)]
+        handler = Recorder()
+        await bus.subscribe(topic, "shipping", handler, max_in_flight=16)
+        await asyncio.gather(*(bus.publish(topic, data, key="user:1") for data in sent))
+        await handler.have(len(sent))
+    assert handler.data == sent
+
+
+@in_loop
+async def test_every_group_sees_every_message(new_bus: OpenBus, topic: str) -> None:
+    async with new_bus() as bus:
+        shipping, billing = Recorder(), Recorder()
+        await bus.subscribe(topic, "shipping", shipping)
+        await bus.subscribe(topic, "billing.v1", billing)
+        sent = {str(number).encode() for number in range(50)}
+        for data in sent:
+            await bus.send(topic, data)
+        await shipping.have(50)
+        await billing.have(50)
+    assert set(shipping.data) == set(billing.data) == sent
+
+
+@in_loop
+async def test_those_of_a_group_compete(new_bus: OpenBus, topic: str) -> None:
+    """Each holds on to its first message until the other has one, so neither can take all of them."""
+    both = asyncio.Barrier(2)
+    firsts: set[int] = set()
+
+    def competitor(number: int) -> Recorder:
+        async def act(message: Message) -> None:
+            if number not in firsts:
+                firsts.add(number)
+                await both.wait()
+
+        return Recorder(act)
+
+    one, other = competitor(1), competitor(2)
+    async with new_bus() as here, new_bus() as there:
+        await here.subscribe(topic, "shipping", one, max_in_flight=1)
+        await there.subscribe(topic, "shipping", other, max_in_flight=1)
+        sent = sorted(str(number).encode() for number in range(40))
+        for data in sent:
+            await here.send(topic, data)
+        while len(one.messages) + len(other.messages) < 40:
+            await asyncio.sleep(0.01)
+    assert sorted(one.data + other.data) == sent, "each message went to one of them, once"
+    assert one.messages and other.messages
+
+
+@in_loop
+async def test_a_group_that_is_new_sees_what_was_published_before(site: Site, new_bus: OpenBus, topic: str) -> None:
+    if not site.keeps_before_subscribed:
+        pytest.skip(f"{site.driver} has no history before a subscription")
+    async with new_bus() as bus:
+        await bus.publish(topic, b"early")
+        handler = Recorder()
+        await bus.subscribe(topic, "shipping", handler)
+        await handler.have(1)
+    assert handler.data == [b"early"]
+
+
+@in_loop
+async def test_buses_with_different_prefixes_do_not_hear_each_other(new_bus: OpenBus, topic: str) -> None:
+    async with new_bus(prefix="dev.") as dev, new_bus(prefix="stage.") as stage, new_bus() as plain:
+        heard = {name: Recorder() for name in ("dev", "stage", "plain", "dev by its whole name")}
+        await dev.subscribe(topic, "shipping", heard["dev"])
+        await stage.subscribe(topic, "shipping", heard["stage"])
+        await plain.subscribe(topic, "shipping", heard["plain"])
+        await plain.subscribe(f"dev.{topic}", "watching", heard["dev by its whole name"])
+        for name, bus in (("dev", dev), ("stage", stage), ("plain", plain)):
+            await bus.publish(topic, name)
+        for handler in heard.values():
+            await handler.have(1)
+        assert heard["dev"].messages[0].topic == topic, "the application does not see the prefix"
+    assert {name: handler.data for name, handler in heard.items()} == {
+        "dev": [b"dev"],
+        "stage": [b"stage"],
+        "plain": [b"plain"],
+        "dev by its whole name": [b"dev"],
+    }
+
+
+@in_loop
+async def test_a_message_id_is_stored_once(site: Site, new_bus: OpenBus, topic: str) -> None:
+    if not site.dedupes:
+        pytest.skip(f"{site.driver} cannot tell")
+    async with new_bus() as bus:
+        handler = Recorder()
+        await bus.subscribe(topic, "shipping", handler)
+        first = await bus.publish(topic, b"once", message_id="order-17")
+        again = await bus.publish(topic, b"once", message_id="order-17")
+        await bus.publish(topic, b"last")
+        await handler.have(2)
+    assert first == again
+    assert handler.data == [b"once", b"last"]
+
+
+@in_loop
+async def test_what_a_handler_publishes_continues_its_trace(new_bus: OpenBus, topic: str) -> None:
+    async with new_bus() as bus:
+
+        async def pass_on(message: Message) -> None:
+            await bus.publish(f"{topic}.next", message.data)
+
+        second = Recorder()
+        await bus.subscribe(f"{topic}.next", "shipping", second)
+        first = Recorder(pass_on)
+        await bus.subscribe(topic, "shipping", first)
+        await bus.publish(topic, b"", {"correlationId": "c-123"})
+        (following,) = await second.have(1)
+    before = first.messages[0].attributes["traceparent"].split("-")
+    after = following.attributes["traceparent"].split("-")
+    assert following.attributes["correlationId"] == "c-123"
+    assert before[1] == after[1], "the same trace"
+    assert before[2] != after[2], "another span"
+
+
+@in_loop
+async def test_flush_returns_when_all_is_stored(new_bus: OpenBus, topic: str) -> None:
+    async with new_bus(max_buffered_messages=10) as bus:
+        await bus.subscribe(topic, "shipping", Recorder())
+        futures = [await bus.send(topic, str(number)) for number in range(100)]
+        assert sum(not future.done() for future in futures) <= 10, "send waits while too many are under way"
+        await bus.flush()
+        ids = [future.result() for future in futures]
+    assert len(set(ids)) == 100
+
+
+@in_loop
+async def test_large_messages_arrive(new_bus: OpenBus, topic: str) -> None:
+    large = bytes(range(256)) * 2_500
+    async with new_bus() as bus:
+        handler = Recorder()
+        await bus.subscribe(topic, "shipping", handler)
+        for _ in range(5):
+            await bus.send(topic, large)
+        await handler.have(5)
+    assert handler.data == [large] * 5
+
+
+@in_loop
+async def test_the_log_can_be_read(site: Site, new_bus: OpenBus, topic: str) -> None:
+    async with new_bus() as bus:
+        if not site.reads:
+            with pytest.raises(Unsupported):
+                await anext(aiter(bus.read(topic)))
+            return
+        await bus.ensure_topic(topic, partitions=1, retention=3600)
+        for number in range(10):
+            await bus.publish(topic, str(number), {"number": number}, "user:1")
+        everything = [stored async for stored in bus.read(topic)]
+        assert [stored.data for stored in everything] == [str(number).encode() for number in range(10)]
+        assert everything[3].attributes["number"] == "3"
+        assert everything[3].key == "user:1"
+        assert everything[3].topic == topic
+        some = [stored async for stored in bus.read(topic, 0, everything[2].offset, everything[5].offset)]
+        assert some == everything[2:5]
+
+
+@in_loop
+async def test_a_tap_sees_what_passes_and_takes_it_from_nobody(new_bus: OpenBus, topic: str) -> None:
+    async with new_bus(prefix="dev.") as bus:
+        handler = Recorder()
+        await bus.subscribe(topic, "shipping", handler)
+        passing = bus.tap(f"{topic.removesuffix('.v1')}*")
+        first = asyncio.ensure_future(anext(passing))
+        while not first.done():  # it sees what passes from when it listens, and nobody else knows when that is
+            await bus.publish(topic, b"before")
+            await bus.publish("elsewhere", b"unseen")
+            await asyncio.wait({first}, timeout=0.05)
+        await bus.publish(topic, b"seen", {"orderId": "17"}, "user:1")
+        seen = first.result()
+        while seen.data == b"before":
+            assert seen.topic == topic
+            seen = await anext(passing)
+        await passing.aclose()
+        await handler.until(lambda: b"seen" in handler.data)
+    assert seen.data == b"seen"
+    assert seen.attributes["orderId"] == "17"
+    assert seen.key == "user:1"
+
+
+@in_loop
+async def test_without_ensure_a_missing_topic_is_an_error(new_bus: OpenBus, topic: str) -> None:
+    async with new_bus(ensure=False) as bus:
+        with pytest.raises(TopicMissing, match=re.escape(topic)):
+            await bus.publish(topic, b"")
+        with pytest.raises(TopicMissing, match=re.escape(topic)):
+            await bus.subscribe(topic, "shipping", Recorder())
+
+
+@in_loop
+async def test_what_cannot_be_right_is_refused(new_bus: OpenBus, topic: str) -> None:
+    async with new_bus() as bus:
+        for name in ("", "two words", "double..dot", ".first", "last.", "wild.*", "all.>", "x" * 201):
+            with pytest.raises(InvalidArgument):
+                await bus.publish(name, b"")
+        with pytest.raises(InvalidArgument):
+            await bus.publish(topic, {"not": "bytes"})  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgument):
+            await bus.publish(topic, b"", {"list": [1]})  # type: ignore[dict-item]
+        with pytest.raises(InvalidArgument):
+            await bus.subscribe(topic, "two words", Recorder())
+        with pytest.raises(InvalidArgument):
+            await bus.subscribe(topic, "shipping", lambda: None)  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgument):
+            await bus.subscribe(topic, "shipping", Recorder(), max_in_flight=0)
+        with pytest.raises(InvalidArgument, match="there are max_in_flight"):
+            await bus.subscribe(topic, "shipping", Recorder(), max_inflight=1)  # type: ignore[call-arg]
+    with pytest.raises(BusClosed):
+        await bus.publish(topic, b"")
