@@ -7,7 +7,7 @@ import fnmatch
 import functools
 import logging
 import time
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from types import TracebackType
 from typing import Any, Unpack
 
@@ -234,7 +234,7 @@ class Bus:
 
     async def read(
         self, topic: str, partition: int = 0, start: int = 0, end: int | None = None
-    ) -> AsyncIterator[Stored]:
+    ) -> AsyncGenerator[Stored, None]:
         """What a partition of a topic holds, from offset `start` up to, and without, `end`, or what is there now.
         Nothing is taken from anybody. Raises Unsupported where the engine keeps no log (Pub/Sub, core NATS).
 
@@ -246,7 +246,7 @@ class Bus:
         async for stored in self._driver.read(self._name(topic), partition, start, end):
             yield self._unprefixed(stored)
 
-    async def tap(self, pattern: str = "*") -> AsyncIterator[Stored]:
+    async def tap(self, pattern: str = "*") -> AsyncGenerator[Stored, None]:
         """Whatever passes from now on, of all topics that match, without consuming it from anyone. `*` in the pattern
         stands for anything, dots too.
 

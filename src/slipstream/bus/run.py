@@ -19,7 +19,18 @@ if TYPE_CHECKING:
 class Run:
     """That long it takes one of the subscriber's slots."""
 
-    __slots__ = ("_subscription", "began_at", "delivery", "given_up", "lost", "message", "settled", "task", "telling")
+    __slots__ = (
+        "_subscription",
+        "began_at",
+        "delivery",
+        "extended_until",
+        "given_up",
+        "lost",
+        "message",
+        "settled",
+        "task",
+        "telling",
+    )
 
     def __init__(self, subscription: Subscription, delivery: Delivery, now: float) -> None:
         self._subscription = subscription
@@ -28,6 +39,8 @@ class Run:
         self.message = Message(subscription.topic, subscription.group, delivery, self)
         self.task: asyncio.Task[None]
         self.began_at = now
+        self.extended_until = 0.0
+        """As the handler has asked for."""
         self.given_up = ""
         """Why the handler is not to go on."""
         self.lost = False

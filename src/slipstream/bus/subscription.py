@@ -108,15 +108,19 @@ class Subscription:
         self._stopping = True
         self._freed.set()
         try:
-            await self._source.stop()
-            await asyncio.wait({self._intake}, timeout=drain_timeout_s)
-            await self._drained(drain_timeout_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(drain_timeout_s):
+                    await self._source.stop()
+                    await asyncio.wait({self._intake})
+                    await self._drained()
             if self._runs:
                 log.warning("%s: %d handlers are not done after %g s", self, len(self._runs), drain_timeout_s)
                 self._giving_up = True
                 for run in list(self._runs):
                     run.give_up("the subscriber was closed before the handler was done")
-                await self._drained(LAST_WORDS_S)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LAST_WORDS_S):
+                        await self._drained()
         finally:
             tasks = [self._intake, self._renewal, *(run.task for run in self._runs)]
             for task in tasks:
@@ -125,12 +129,10 @@ class Subscription:
             await self._source.close()
             self._threads.close()
 
-    async def _drained(self, timeout_s: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                while self._runs:
-                    self._freed.clear()
-                    await self._freed.wait()
+    async def _drained(self) -> None:
+        while self._runs:
+            self._freed.clear()
+            await self._freed.wait()
 
     async def sample_lag(self) -> None:
         lag = await self._source.lag()
@@ -293,9 +295,9 @@ class Subscription:
     # Leases
 
     async def extend_one(self, run: Run, duration: Duration | None) -> None:
-        """`message.extend()`: the handler says that it is at it, so its time counts from now."""
-        run.began_at = self.loop.time()
+        """`message.extend()`: the handler says that it is at it, and how long for."""
         deadline_s = self._deadline_s if duration is None else seconds(duration)
+        run.extended_until = self.loop.time() + deadline_s
         if await self._source.extend([run.delivery], deadline_s):
             self._lose(run, "another has it by now")
 
@@ -307,13 +309,13 @@ class Subscription:
             now = self.loop.time()
             kept = []
             for run in self._runs:
-                age_s = now - run.began_at
+                until = max(run.began_at + self._extend_for_s, run.extended_until)
                 if run.lost:
                     continue
-                if age_s < self._extend_for_s or run.settled:
+                if now < until or run.settled:
                     kept.append(run)
-                elif age_s >= self._extend_for_s + self._deadline_s:
-                    self._lose(run, f"its handler has not ended after {age_s:.3g} s (extend_for)")
+                elif now >= until + self._deadline_s:
+                    self._lose(run, f"its handler has not ended after {now - run.began_at:.3g} s (extend_for)")
             if kept:
                 await self._extend(kept)
 

@@ -118,8 +118,10 @@ class Source(Protocol):
 class Driver(Protocol):
     """One engine, or the way to it."""
 
-    name: str
-    """The label in metrics, and the value of MESSAGE_BUS_DRIVER."""
+    @property
+    def name(self) -> str:
+        """The label in metrics, and the value of MESSAGE_BUS_DRIVER."""
+        ...
 
     @property
     def native(self) -> Any:

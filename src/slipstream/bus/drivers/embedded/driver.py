@@ -57,7 +57,7 @@ class _Posted:
 
 class EmbeddedDriver:
     def __init__(self, settings: BusSettings) -> None:
-        self.name = settings.driver
+        self.name: str = settings.driver
         self._settings = settings
         self._tenancy: Tenancy | None = None
 

@@ -1,0 +1,143 @@
+"""The connection to a NATS server or cluster: made with patience, kept for ever, and spoken of when it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import nats
+from nats.aio.client import Client
+from nats.errors import AuthorizationError, NoServersError
+from nats.errors import Error as NatsError
+
+from slipstream.bus.errors import BusUnavailable, InvalidArgument, Unauthorized
+from slipstream.bus.settings import BusSettings
+
+log = logging.getLogger(__name__)
+
+RECONNECT_PAUSE_S = 0.25
+PENDING_BYTES = 8 << 20
+"""What may wait in the client while the server is away: acks, most of all."""
+
+
+class Connection:
+    """A client of nats-py that reconnects without end, and tells those who ask when it has."""
+
+    def __init__(self, settings: BusSettings) -> None:
+        self._settings = settings
+        self._nats: Client | None = None
+        self._errors: list[Exception] = []
+        self._closing = False
+        self.on_reconnect: list[Callable[[], None]] = []
+        """Called when the connection is there again: what was asked before may have been lost."""
+
+    @property
+    def nats(self) -> Client:
+        assert self._nats is not None, "the bus is open"
+        return self._nats
+
+    @property
+    def servers(self) -> str:
+        """For people: without the passwords that may be in addresses."""
+        return ", ".join(_without_secrets(server) for server in self._addresses())
+
+    def _addresses(self) -> list[str]:
+        return [server.strip() for server in self._settings.nats_url.split(",") if server.strip()]
+
+    async def open(self) -> None:
+        """Tries for as long as the settings allow. Raises Unauthorized at once where that is the answer."""
+        timeout_s = self._settings.connect_timeout_ms / 1000
+        until = asyncio.get_running_loop().time() + timeout_s
+        self._check_credentials()
+        while True:
+            try:
+                async with asyncio.timeout_at(until):
+                    self._nats = await self._connect()
+            except (NoServersError, OSError, TimeoutError) as error:  # TimeoutError is an OSError: ours, or theirs
+                if any(isinstance(each, AuthorizationError) or _is_refusal(each) for each in self._errors):
+                    raise self._unauthorized() from error
+                if asyncio.get_running_loop().time() + RECONNECT_PAUSE_S >= until:
+                    reason = str(self._errors[-1]) if self._errors else str(error) or "no answer"
+                    raise BusUnavailable(
+                        f"no NATS server at {self.servers} after {timeout_s:g} s ({reason}): start one with "
+                        "nats-server -js, or set NATS_URL"
+                    ) from error
+                await asyncio.sleep(RECONNECT_PAUSE_S)
+            except (ValueError, NatsError) as error:
+                raise InvalidArgument(f"NATS_URL={self.servers} cannot be used: {error}") from error
+            else:
+                return
+
+    async def _connect(self) -> Client:
+        settings = self._settings
+        client: Client = await nats.connect(
+            servers=self._addresses(),
+            name="slipstream-bus",
+            user_credentials=settings.nats_creds_path or None,
+            nkeys_seed_str=settings.nats_nkey_seed or None,
+            connect_timeout=2,
+            reconnect_time_wait=RECONNECT_PAUSE_S,
+            # While connecting, few: who waits is to be told what is wrong. From then on, without end.
+            max_reconnect_attempts=1,
+            pending_size=PENDING_BYTES,
+            error_cb=self._on_error,
+            disconnected_cb=self._on_disconnect,
+            reconnected_cb=self._on_reconnect,
+            closed_cb=self._on_closed,
+        )
+        client.options["max_reconnect_attempts"] = -1
+        return client
+
+    def _check_credentials(self) -> None:
+        path = self._settings.nats_creds_path
+        if path and not Path(path).is_file():
+            raise Unauthorized(f"NATS_CREDS_PATH={path}: there is no such file")
+        if self._settings.nats_nkey_seed and not self._settings.nats_nkey_seed.startswith("SU"):
+            raise Unauthorized("NATS_NKEY_SEED is no seed of a user: those begin with SU")
+
+    def _unauthorized(self) -> Unauthorized:
+        return Unauthorized(
+            f"the NATS server at {self.servers} does not let us in (authorization violation): "
+            "check NATS_CREDS_PATH, NATS_NKEY_SEED, or the user and password in NATS_URL"
+        )
+
+    async def close(self) -> None:
+        self._closing = True
+        if self._nats is not None and not self._nats.is_closed:
+            with contextlib.suppress(NatsError, TimeoutError):
+                if self._nats.is_connected:
+                    await self._nats.flush(timeout=2)
+            await self._nats.close()
+
+    # From the client
+
+    async def _on_error(self, error: Exception) -> None:
+        self._errors = [*self._errors[-9:], error]
+        if self._nats is not None and not self._closing:
+            log.warning("NATS: %s", error or type(error).__name__)
+
+    async def _on_disconnect(self) -> None:
+        if not self._closing and self._nats is not None:
+            log.warning("NATS: the connection to %s is lost; trying on", self.servers)
+
+    async def _on_reconnect(self) -> None:
+        log.info("NATS: connected again")
+        for tell in list(self.on_reconnect):
+            tell()
+
+    async def _on_closed(self) -> None:
+        if not self._closing and self._nats is not None:
+            log.error("NATS: the connection to %s is closed for good: %s", self.servers, self._nats.last_error)
+
+
+def _is_refusal(error: Exception) -> bool:
+    text = str(error).lower()
+    return "authorization" in text or "authentication" in text
+
+
+def _without_secrets(server: str) -> str:
+    scheme, separator, rest = server.rpartition("://")
+    return scheme + separator + rest.rpartition("@")[2]

@@ -1,0 +1,82 @@
+"""What `slipstream bus doctor` finds out about a NATS server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from nats.js import JetStreamContext
+from nats.js.api import StreamInfo
+from nats.js.errors import APIError, ServiceUnavailableError
+
+from slipstream.bus.drivers.driver import Finding
+from slipstream.bus.drivers.nats.connection import Connection
+from slipstream.bus.drivers.nats.errors import FAILURES
+from slipstream.bus.errors import BusError
+from slipstream.bus.settings import BusSettings
+
+
+async def examine(settings: BusSettings, prefix: str) -> AsyncIterator[Finding]:
+    connection = Connection(settings)
+    yield Finding("ok", "credentials", _credentials(settings))
+    try:
+        await connection.open()
+    except BusError as error:
+        yield Finding("problem", "connection", str(error))
+        return
+    try:
+        client = connection.nats
+        yield Finding("ok", "connection", f"{connection.servers}, NATS {client.connected_server_version}")
+        if not settings.nats_jetstream:
+            yield Finding("warning", "delivery", "NATS_JETSTREAM=false: at most once, nothing is stored or redelivered")
+            return
+        js = client.jetstream()
+        async for finding in _jetstream(js, prefix):
+            yield finding
+    except FAILURES as error:
+        yield Finding("problem", "connection", f"lost while looking: {error or type(error).__name__}")
+    finally:
+        await connection.close()
+
+
+def _credentials(settings: BusSettings) -> str:
+    if settings.nats_creds_path:
+        return f"NATS_CREDS_PATH={settings.nats_creds_path}"
+    return "NATS_NKEY_SEED is set" if settings.nats_nkey_seed else "none configured, but what is in NATS_URL"
+
+
+async def _jetstream(js: JetStreamContext, prefix: str) -> AsyncIterator[Finding]:
+    try:
+        account = await js.account_info()
+    except ServiceUnavailableError:
+        yield Finding("problem", "JetStream", "not enabled: start the server with -js, or set NATS_JETSTREAM=false")
+        return
+    except APIError as error:
+        yield Finding("warning", "JetStream", f"this account may not ask about itself: {error.description}")
+        return
+    used = f"{account.streams} streams, {account.consumers} consumers, {account.storage} bytes stored"
+    yield Finding("ok", "JetStream", used)
+    streams = [info for info in await _streams(js) if _is_ours(info, prefix)]
+    if not streams:
+        yield Finding("ok", "streams", f"none yet for topics that start with {prefix!r}" if prefix else "none yet")
+    for info in streams:
+        subjects, kept = ", ".join(info.config.subjects or ()), info.state.messages
+        dead = bool(kept) and all(subject.endswith(".DLQ") for subject in info.config.subjects or ())
+        text = f"{info.config.name} ({subjects}): {kept} messages, {info.state.bytes} bytes"
+        yield Finding("warning" if dead else "ok", "stream", text + (": dead letters" if dead else ""))
+        for consumer in await js.consumers_info(info.config.name or ""):
+            waiting = f"{consumer.num_pending} to do, {consumer.num_ack_pending} in flight"
+            if consumer.config.deliver_subject or consumer.config.ack_policy not in {"explicit"}:
+                yield Finding("warning", "group", f"{consumer.name} of {info.config.name} is no consumer of the bus")
+            else:
+                yield Finding("ok", "group", f"{consumer.name} of {info.config.name}: {waiting}")
+
+
+async def _streams(js: JetStreamContext) -> list[StreamInfo]:
+    streams: list[StreamInfo] = []
+    while page := await js.streams_info(offset=len(streams)):
+        streams += page
+    return streams
+
+
+def _is_ours(info: StreamInfo, prefix: str) -> bool:
+    return any(subject.startswith(prefix) for subject in info.config.subjects or ())

@@ -1,0 +1,157 @@
+"""The driver of NATS JetStream."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
+
+from slipstream.bus.drivers.driver import Finding, Outgoing, Stored
+from slipstream.bus.drivers.nats.connection import Connection
+from slipstream.bus.drivers.nats.doctor import examine
+from slipstream.bus.drivers.nats.errors import FAILURES, translate
+from slipstream.bus.drivers.nats.headers import from_headers
+from slipstream.bus.drivers.nats.publisher import Publisher
+from slipstream.bus.drivers.nats.source import JetStreamSource
+from slipstream.bus.drivers.nats.streams import Streams
+from slipstream.bus.drivers.nats.tap import tap
+from slipstream.bus.errors import BusUnavailable, InvalidArgument
+from slipstream.bus.options import SubscribeOptions
+from slipstream.bus.settings import BusSettings
+
+READ_MESSAGES = 500
+NOT_ENABLED = BusUnavailable(
+    "JetStream is not enabled on this NATS server: start it with -js, or set NATS_JETSTREAM=false for at-most-once"
+)
+
+
+class JetStreamDriver:
+    name = "nats"
+
+    def __init__(self, settings: BusSettings) -> None:
+        self._settings = settings
+        self._connection = Connection(settings)
+        self._js: JetStreamContext
+        self._streams: Streams
+        self._publisher: Publisher | None = None
+
+    @property
+    def native(self) -> JetStreamContext:
+        """nats-py's JetStream context; `native._nc` is not needed: `bus.native.publish` and the rest are there."""
+        return self._js
+
+    async def open(self) -> None:
+        await self._connection.open()
+        try:
+            self._js = self._connection.nats.jetstream()
+            self._streams = Streams(self._js, self._settings)
+            await self._check_enabled()
+            timeout_s = self._settings.publish_timeout_ms / 1000
+            self._publisher = Publisher(self._connection, self._streams.ensure, timeout_s)
+            await self._publisher.open()
+        except BaseException:
+            await self._connection.close()
+            raise
+
+    async def _check_enabled(self) -> None:
+        try:
+            await self._js.account_info()
+        except ServiceUnavailableError as error:
+            raise NOT_ENABLED from error
+        except APIError:
+            pass  # who may not ask may still be allowed to publish
+        except FAILURES as error:
+            raise NOT_ENABLED from error
+
+    async def close(self) -> None:
+        if self._publisher is not None:
+            await self._publisher.close()
+        await self._connection.close()
+
+    async def post(self, message: Outgoing) -> asyncio.Future[str]:
+        assert self._publisher is not None, "the bus is open"
+        return await self._publisher.post(message)
+
+    async def subscribe(self, topic: str, group: str, options: SubscribeOptions) -> JetStreamSource:
+        if options.dead_letter_topic:
+            await self._streams.of(options.dead_letter_topic)
+
+        async def join() -> tuple[str, str]:
+            stream = await self._streams.of(topic)
+            info = await self._streams.consumer(stream, topic, group, options)
+            return stream, info.name
+
+        async def rejoin() -> None:
+            self._streams.forget(topic)
+            await join()
+
+        stream, consumer = await join()
+        source = JetStreamSource(self._connection, self._js, topic, stream, consumer, rejoin)
+        await source.open()
+        return source
+
+    async def ensure_topic(self, topic: str, partitions: int | None = None, retention_ms: int | None = None) -> None:
+        """A stream is one partition, whatever was asked for: order is kept without any."""
+        await self._streams.ensure(topic, retention_ms)
+
+    async def read(self, topic: str, partition: int, start: int, end: int | None) -> AsyncIterator[Stored]:
+        """Offsets are sequences of the stream, which begin at 1."""
+        if partition != 0:
+            raise InvalidArgument(f"a stream has one partition, 0, and no {partition}")
+        stream = await self._streams.find(topic)
+        try:
+            async for msg in self._messages(topic, stream, start):
+                stored = _stored(msg)
+                if end is not None and stored.offset >= end:
+                    return
+                yield stored
+        except FAILURES as error:
+            raise translate(error, f"reading {topic}") from error
+
+    async def _messages(self, topic: str, stream: str, start: int) -> AsyncIterator[Msg]:
+        """What is there now, through a consumer of no name that acks nothing and is gone afterwards."""
+        config = ConsumerConfig(
+            ack_policy=AckPolicy.NONE,
+            deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+            opt_start_seq=max(1, start),
+            filter_subject=topic,
+            inactive_threshold=30.0,
+            mem_storage=True,
+        )
+        info = await self._js.add_consumer(stream, config)
+        left = info.num_pending or 0
+        subscription = await self._js.pull_subscribe_bind(consumer=info.name, stream=stream)
+        try:
+            while left > 0:
+                for msg in await subscription.fetch(min(left, READ_MESSAGES), timeout=10):
+                    left -= 1
+                    yield msg
+        finally:
+            await subscription.unsubscribe()
+            with contextlib.suppress(NotFoundError):  # it was idle for too long, and is gone already
+                await self._js.delete_consumer(stream, info.name)
+
+    def tap(self, prefix: str) -> AsyncIterator[Stored]:
+        return tap(self._connection, prefix)
+
+    def examine(self, prefix: str) -> AsyncIterator[Finding]:
+        return examine(self._settings, prefix)
+
+
+def _stored(msg: Msg) -> Stored:
+    attributes, key = from_headers(msg.headers)
+    meta = msg.metadata
+    return Stored(
+        topic=msg.subject,
+        partition=0,
+        offset=meta.sequence.stream,
+        data=msg.data,
+        attributes=attributes,
+        key=key,
+        published_ms=round(meta.timestamp.timestamp() * 1000),
+    )

