@@ -110,7 +110,13 @@ class Connection:
             with contextlib.suppress(NatsError, TimeoutError):
                 if self._nats.is_connected:
                     await self._nats.flush(timeout=2)
-            await self._nats.close()
+            try:
+                await self._nats.close()
+            except OSError:
+                # nats-py stops half way where it has something left to say and nobody is there any more. It has given
+                # that up by now, and comes to an end if it is asked again.
+                self._nats._status = Client.DISCONNECTED
+                await self._nats.close()
 
     # From the client
 

@@ -1,0 +1,154 @@
+"""The engine goes down in mid-flow and comes back: nothing is lost, and nobody has to do anything about it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+
+from prometheus_client import CollectorRegistry
+
+from slipstream.bus import Backoff, Message, open_bus
+from tests.bus.consumer_process import ROOT
+from tests.bus.recorder import Recorder, failing
+from tests.bus.sites import make_site
+from tests.bus.sites.site import Site
+from tests.client.loop import in_loop
+
+
+@in_loop
+async def test_nothing_is_lost_when_the_server_is_killed_in_mid_flow(server_site: Site, topic: str) -> None:
+    async with open_bus(registry=CollectorRegistry(), **server_site.settings()) as bus:
+        handler = Recorder()
+        await bus.subscribe(topic, "shipping", handler, max_in_flight=8, ack_deadline=2)
+        published: list[bytes] = []
+
+        async def publish_all() -> None:
+            for number in range(300):
+                data = str(number).encode()
+                await bus.publish(topic, data)
+                published.append(data)
+
+        publishing = asyncio.create_task(publish_all())
+        await handler.have(50)
+        await asyncio.to_thread(server_site.stop_server)
+        assert not publishing.done()
+        await asyncio.to_thread(server_site.start_server)
+        await publishing
+        await handler.until(lambda: set(published) <= set(handler.data))
+    assert len(published) == 300
+
+
+@in_loop
+async def test_what_is_sent_while_the_server_is_away_arrives(server_site: Site, topic: str) -> None:
+    async with open_bus(registry=CollectorRegistry(), **server_site.settings()) as bus:
+        handler = Recorder()
+        await bus.subscribe(topic, "shipping", handler, ack_deadline=2)
+        await bus.publish(topic, b"before")
+        await handler.have(1)
+        await asyncio.to_thread(server_site.stop_server)
+        futures = [await bus.send(topic, f"while {number}") for number in range(20)]
+        await asyncio.to_thread(server_site.start_server)
+        await bus.flush()
+        assert all(future.done() for future in futures)
+        await handler.until(lambda: len(set(handler.data)) == 21)
+
+
+@in_loop
+async def test_what_was_handled_while_the_server_was_away_is_settled(server_site: Site, topic: str) -> None:
+    """The ack may be lost with the connection; then the message comes again. Either way the group ends up with
+    nothing to do."""
+    gate = asyncio.Event()
+
+    async def act(message: Message) -> None:
+        await gate.wait()
+
+    async with open_bus(registry=CollectorRegistry(), **server_site.settings()) as bus:
+        handler = Recorder(act)
+        await bus.subscribe(topic, "shipping", handler, ack_deadline=2)
+        await bus.publish(topic, b"x")
+        await handler.have(1)
+        await asyncio.to_thread(server_site.stop_server)
+        gate.set()
+        await asyncio.to_thread(server_site.start_server)
+        await bus.publish(topic, b"next")
+        await handler.until(lambda: b"next" in handler.data)
+
+
+@in_loop
+async def test_a_dead_letter_is_published_when_the_server_is_back(server_site: Site, topic: str) -> None:
+    stopped = asyncio.Event()
+
+    async def act(message: Message) -> None:
+        await stopped.wait()
+        raise RuntimeError("while the server is away")
+
+    async with open_bus(registry=CollectorRegistry(), **server_site.settings()) as bus:
+        dead, handler = Recorder(), Recorder(act)
+        await bus.subscribe(f"{topic}.DLQ", "undertaker", dead, ack_deadline=2)
+        await bus.subscribe(topic, "shipping", handler, max_deliver=1, ack_deadline=2, backoff=[0.05])
+        await bus.publish(topic, b"bad")
+        await handler.have(1)
+        await asyncio.to_thread(server_site.stop_server)
+        stopped.set()
+        await asyncio.to_thread(server_site.start_server)
+        (letter, *_) = await dead.have(1)
+    assert letter.data == b"bad"
+
+
+@in_loop
+async def test_close_ends_in_time_while_the_server_is_away(server_site: Site, topic: str) -> None:
+    settings = {**server_site.settings(), "drain_timeout_ms": 500, "publish_timeout_ms": 500}
+    async with open_bus(registry=CollectorRegistry(), **settings) as bus:
+        handler = Recorder(failing(99))
+        await bus.subscribe(topic, "shipping", handler, backoff=Backoff(first=60))
+        await bus.publish(topic, b"x")
+        await handler.have(1)
+        await asyncio.to_thread(server_site.stop_server)
+        async with asyncio.timeout(20):
+            await bus.close()
+
+
+EMBEDDED = """
+import asyncio, sys
+from slipstream.bus import open_bus
+
+async def main(topic):
+    async with open_bus() as bus:
+        number = 0
+        while True:
+            await bus.publish(topic, str(number))
+            sys.stdout.write(f"{number}\\n")
+            sys.stdout.flush()
+            number += 1
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+@in_loop
+async def test_the_embedded_broker_keeps_what_it_confirmed_when_its_process_is_killed(topic: str) -> None:
+    site = make_site("embedded")
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            EMBEDDED,
+            topic,
+            stdout=asyncio.subprocess.PIPE,
+            cwd=ROOT,
+            env={**os.environ, **site.environment()},
+        )
+        assert process.stdout is not None
+        confirmed = [(await process.stdout.readline()).strip() for _ in range(50)]
+        process.send_signal(signal.SIGKILL)
+        confirmed += (await process.stdout.read()).split()[:-1]  # the last line may be half of one
+        await process.wait()
+        async with open_bus(registry=CollectorRegistry(), **site.settings()) as bus:
+            handler = Recorder()
+            await bus.subscribe(topic, "shipping", handler)
+            await handler.have(len(confirmed))
+            assert handler.data[: len(confirmed)] == confirmed
+    finally:
+        site.close()
