@@ -7,9 +7,9 @@ import fnmatch
 import functools
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from types import TracebackType
-from typing import Any, Unpack
+from typing import Any, TypeAlias, Unpack
 
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
@@ -25,6 +25,9 @@ from slipstream.bus.settings import BusSettings, load_settings
 from slipstream.bus.subscription import Subscription, check_handler
 
 log = logging.getLogger(__name__)
+
+Counting: TypeAlias = Callable[[str, float, "asyncio.Future[str]"], None]
+"""Takes note of what became of a message: its topic, when it was posted, and the future."""
 
 
 class Bus:
@@ -82,7 +85,7 @@ class Bus:
         Example:
             await bus.publish("orders", '{"books": 2}', {"customerId": 17}, key="user:1")
         """
-        return await (await self._post(topic, data, attributes, key, message_id))
+        return await (await self._post(topic, data, attributes, key, message_id, self._count))
 
     async def send(
         self,
@@ -101,9 +104,7 @@ class Bus:
                 await bus.send("orders", order)
             await bus.flush()
         """
-        future = await self._post(topic, data, attributes, key, message_id)
-        future.add_done_callback(self._note_failure)
-        return future
+        return await self._post(topic, data, attributes, key, message_id, self._count_sent)
 
     async def flush(self) -> None:
         """Returns when the engine has everything published before; raises PublishFailed if a message that was given to
@@ -116,20 +117,24 @@ class Bus:
             raise PublishFailed(f"{count} messages were not stored: {first}", count=count) from first
 
     async def _post(
-        self, topic: str, data: Data, attributes: Attributes | None, key: str | None, message_id: str | None
+        self,
+        topic: str,
+        data: Data,
+        attributes: Attributes | None,
+        key: str | None,
+        message_id: str | None,
+        count: Counting,
     ) -> asyncio.Future[str]:
         self._check_open()
         name = self._name(topic)
-        payload = data.encode() if isinstance(data, str) else data
-        if type(payload) is not bytes:
-            payload = _bytes(payload)
+        payload = data if type(data) is bytes else _bytes(data)
         message = Outgoing(name, payload, normalize(attributes), _text("key", key), _text("message_id", message_id))
         while len(self._pending) >= self.settings.max_buffered_messages:
             self._settled.clear()
             await self._settled.wait()
-        return await self._track(topic, message)
+        return await self._track(topic, message, count)
 
-    async def _track(self, topic: str, message: Outgoing) -> asyncio.Future[str]:
+    async def _track(self, topic: str, message: Outgoing, count: Counting) -> asyncio.Future[str]:
         began = time.perf_counter()
         try:
             future = await self._driver.post(message)
@@ -137,7 +142,7 @@ class Bus:
             self._metrics.messages.labels(self.driver, topic, "refused").inc()
             raise
         self._pending.add(future)
-        future.add_done_callback(functools.partial(self._count, topic, began))
+        future.add_done_callback(functools.partial(count, topic, began))
         return future
 
     def _count(self, topic: str, began: float, future: asyncio.Future[str]) -> None:
@@ -155,7 +160,9 @@ class Bus:
         counters[0].inc()
         counters[1].observe((time.perf_counter() - began) * 1000)
 
-    def _note_failure(self, future: asyncio.Future[str]) -> None:
+    def _count_sent(self, topic: str, began: float, future: asyncio.Future[str]) -> None:
+        """Of those whose future nobody has to look at."""
+        self._count(topic, began, future)
         if not future.cancelled() and (error := future.exception()) is not None:
             self._failed += 1
             self._first_failure = self._first_failure or error
@@ -206,7 +213,7 @@ class Bus:
         return subscription
 
     async def _bury(self, topic: str, message: Outgoing) -> str:
-        return await (await self._track(topic, message))
+        return await (await self._track(topic, message, self._count))
 
     async def _sample_lags(self) -> None:
         while True:
@@ -368,6 +375,8 @@ def _options(options: SubscribeOptions | None, fields: OptionFields) -> Subscrib
 
 
 def _bytes(data: object) -> bytes:
+    if isinstance(data, str):
+        return data.encode()
     if isinstance(data, bytearray | memoryview):
         return bytes(data)
     raise InvalidArgument(f"data is {type(data).__name__}: give bytes or text, such as json.dumps(…)")
