@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 ANSWER_S = 5.0
 """After this a message is sent again. Its id makes that safe, as long as the server remembers ids for longer."""
 LOOK_S = 0.25
+STORE_FAILED = 10077
+"""Error code of the server: the stream is full, and set to refuse."""
 
 
 class _Refusal(msgspec.Struct):
@@ -42,13 +44,15 @@ _decode = msgspec.json.Decoder(_Answer).decode
 
 
 class _Pending:
-    __slots__ = ("began_at", "future", "headers", "message", "sent_at")
+    __slots__ = ("began_at", "future", "headers", "message", "reason", "sent_at")
 
     def __init__(self, message: Outgoing, headers: dict[str, str], future: asyncio.Future[str], now: float) -> None:
         self.message = message
         self.headers = headers
         self.future = future
         self.began_at = now
+        self.reason = "no answer"
+        """Why it is not stored yet."""
         self.sent_at = 0.0
         """0.0: not at all, as far as we know."""
 
@@ -121,9 +125,11 @@ class Publisher:
         confirmed = _decode(answer.data)
         if confirmed.error is None:
             self._settle(number, pending, str(confirmed.seq))
-        elif confirmed.error.code != 503:
-            reason = f"{confirmed.error.description} (code {confirmed.error.code}, {confirmed.error.err_code})"
-            self._fail(number, pending, reason)
+            return
+        refusal = confirmed.error
+        pending.reason = f"{refusal.description} (code {refusal.code}, {refusal.err_code})"
+        if refusal.code != 503 or refusal.err_code == STORE_FAILED:
+            self._fail(number, pending, pending.reason)  # or else it may be taken later, and the watch tries again
 
     def _settle(self, number: str, pending: _Pending, message_id: str) -> None:
         del self._pending[number]
@@ -180,7 +186,7 @@ class Publisher:
             now = time.monotonic()
             for number, pending in list(self._pending.items()):
                 if now - pending.began_at > self._timeout_s:
-                    self._fail(number, pending, f"no answer in {self._timeout_s:g} s")
+                    self._fail(number, pending, f"{pending.reason} in {self._timeout_s:g} s")
             late = [
                 (number, pending)
                 for number, pending in self._pending.items()

@@ -1,0 +1,154 @@
+"""Getting in: addresses, credentials, patience."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import time
+from pathlib import Path
+
+import nkeys
+import pytest
+from prometheus_client import CollectorRegistry
+
+from slipstream.bus import BusUnavailable, InvalidArgument, Unauthorized
+from slipstream.bus.bus import open_bus
+from tests.bus.sites.nats import NatsSite, free_port
+from tests.client.loop import in_loop
+
+JETSTREAM = "jetstream: enabled\n"
+SEED_BYTES = bytes(range(32))
+
+
+def user_keys() -> nkeys.KeyPair:
+    seed = nkeys.encode_seed(SEED_BYTES, nkeys.PREFIX_BYTE_USER)
+    return nkeys.from_seed(bytearray(seed))
+
+
+def seed_text() -> str:
+    return bytes(nkeys.encode_seed(SEED_BYTES, nkeys.PREFIX_BYTE_USER)).decode()
+
+
+@in_loop
+async def test_nothing_at_the_address_is_told_in_time_and_in_words() -> None:
+    began = time.monotonic()
+    with pytest.raises(BusUnavailable, match="NATS_URL"):
+        await open_bus(driver="nats", nats_url=f"nats://127.0.0.1:{free_port()}", connect_timeout_ms=500)
+    assert time.monotonic() - began < 30
+
+
+@in_loop
+async def test_a_server_that_comes_up_a_little_later_is_waited_for() -> None:
+    site = NatsSite()
+    await asyncio.to_thread(site.stop_server)
+    try:
+        opening = asyncio.create_task(open_bus(driver="nats", nats_url=site.url)._open())
+        await asyncio.wait({opening}, timeout=0.5)
+        assert not opening.done()
+        await asyncio.to_thread(site.start_server)
+        await (await opening).close()
+    finally:
+        await asyncio.to_thread(site.close)
+
+
+@in_loop
+async def test_a_password_that_is_wrong_is_told_at_once_and_not_shown(tmp_path: Path) -> None:
+    config = tmp_path / "nats.conf"
+    config.write_text(JETSTREAM + "authorization { user: app, password: right }\n")
+    site = NatsSite("-c", str(config))
+    address = f"127.0.0.1:{site.port}"
+    try:
+        with pytest.raises(Unauthorized) as told:
+            await open_bus(driver="nats", nats_url=f"nats://app:wrong@{address}", connect_timeout_ms=20_000)
+        assert "wrong" not in str(told.value)
+        async with open_bus(driver="nats", nats_url=f"nats://app:right@{address}", registry=CollectorRegistry()) as bus:
+            await bus.publish("orders", b"x")
+    finally:
+        await asyncio.to_thread(site.close)
+
+
+@in_loop
+async def test_an_nkey_seed_lets_us_in(tmp_path: Path) -> None:
+    config = tmp_path / "nats.conf"
+    public = user_keys().public_key.decode()
+    config.write_text(JETSTREAM + f"authorization {{ users: [ {{ nkey: {public} }} ] }}\n")
+    site = NatsSite("-c", str(config))
+    try:
+        settings = {**site.settings(), "nats_nkey_seed": seed_text(), "registry": CollectorRegistry()}
+        async with open_bus(**settings) as bus:
+            await bus.publish("orders", b"x")
+        with pytest.raises(Unauthorized):
+            await open_bus(**site.settings())
+    finally:
+        await asyncio.to_thread(site.close)
+
+
+@in_loop
+async def test_a_credentials_file_lets_us_in(tmp_path: Path) -> None:
+    config, credentials = tmp_path / "nats.conf", tmp_path / "user.creds"
+    operator, account, system, user = (
+        nkeys.from_seed(bytearray(nkeys.encode_seed(bytes([number]) * 32, prefix)))
+        for number, prefix in (
+            (1, nkeys.PREFIX_BYTE_OPERATOR),
+            (2, nkeys.PREFIX_BYTE_ACCOUNT),
+            (4, nkeys.PREFIX_BYTE_ACCOUNT),
+            (3, nkeys.PREFIX_BYTE_USER),
+        )
+    )
+    unlimited = {
+        "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": True, "conn": -1,
+        "leaf": -1, "mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1,
+    }  # fmt: skip
+    operator_jwt = _jwt(operator, operator, "operator", {})
+    account_jwt = _jwt(operator, account, "account", {"limits": unlimited})
+    system_jwt = _jwt(operator, system, "account", {"limits": {**unlimited, "mem_storage": 0, "disk_storage": 0}})
+    user_jwt = _jwt(account, user, "user", {"subs": -1, "data": -1, "payload": -1})
+    user_seed = bytes(nkeys.encode_seed(bytes([3]) * 32, nkeys.PREFIX_BYTE_USER)).decode()
+    config.write_text(
+        f"{JETSTREAM}operator: {operator_jwt}\nresolver: MEMORY\n"
+        f"system_account: {system.public_key.decode()}\n"
+        f"resolver_preload: {{ {account.public_key.decode()}: {account_jwt}\n"
+        f"{system.public_key.decode()}: {system_jwt} }}\n"
+    )
+    credentials.write_text(
+        f"-----BEGIN NATS USER JWT-----\n{user_jwt}\n------END NATS USER JWT------\n\n"
+        f"-----BEGIN USER NKEY SEED-----\n{user_seed}\n------END USER NKEY SEED------\n"
+    )
+    site = NatsSite("-c", str(config))
+    try:
+        settings = {**site.settings(), "nats_creds_path": str(credentials), "registry": CollectorRegistry()}
+        async with open_bus(**settings) as bus:
+            await bus.publish("orders", b"x")
+        with pytest.raises(Unauthorized):
+            await open_bus(**site.settings())
+    finally:
+        await asyncio.to_thread(site.close)
+
+
+def _jwt(issuer: nkeys.KeyPair, subject: nkeys.KeyPair, kind: str, claims: dict[str, object]) -> str:
+    """A JWT as NATS has them: signed with Ed25519, and named `ed25519-nkey`."""
+    body = {
+        "jti": kind,
+        "iat": 1_700_000_000,
+        "iss": issuer.public_key.decode(),
+        "name": kind,
+        "sub": subject.public_key.decode(),
+        "nats": {**claims, "type": kind, "version": 2},
+    }
+    signed = ".".join(_encoded(json.dumps(part).encode()) for part in ({"typ": "JWT", "alg": "ed25519-nkey"}, body))
+    return f"{signed}.{_encoded(issuer.sign(signed.encode()))}"
+
+
+def _encoded(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+@in_loop
+async def test_credentials_that_cannot_be_right_are_refused_before_anybody_is_asked(tmp_path: Path) -> None:
+    with pytest.raises(Unauthorized, match="no such file"):
+        await open_bus(driver="nats", nats_creds_path=str(tmp_path / "none.creds"))
+    with pytest.raises(Unauthorized, match="begin with SU"):
+        await open_bus(driver="nats", nats_nkey_seed="secret")
+    with pytest.raises(InvalidArgument, match="one of them"):
+        open_bus(driver="nats", nats_nkey_seed="SU", nats_creds_path="x")

@@ -1,0 +1,169 @@
+"""What is special to JetStream: streams and consumers, made or found, deleted under us, or not ours to touch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from nats.js.api import AckPolicy, ConsumerConfig, StreamConfig
+from prometheus_client import CollectorRegistry
+
+from slipstream.bus import BusError, BusUnavailable, InvalidArgument, TopicMissing
+from slipstream.bus.bus import Opening, open_bus
+from tests.bus.recorder import Recorder
+from tests.bus.sites.nats import NatsSite
+from tests.client.loop import in_loop
+
+
+@pytest.fixture(scope="module")
+def nats() -> Iterator[NatsSite]:
+    site = NatsSite()
+    yield site
+    site.close()
+
+
+def bus_on(site: NatsSite, **given: object) -> Opening:
+    return open_bus(registry=CollectorRegistry(), **{**site.settings(), **given})
+
+
+@pytest.mark.parametrize("prefix", ["", "dev."])
+@in_loop
+async def test_a_stream_is_made_for_a_topic_with_and_without_prefix(nats: NatsSite, topic: str, prefix: str) -> None:
+    async with bus_on(nats, prefix=prefix, retention_ms=3_600_000) as bus:
+        await bus.publish(topic, b"x")
+        js = bus.native
+        name = await js.find_stream_name_by_subject(prefix + topic)
+        config = (await js.stream_info(name)).config
+    assert name == (prefix + topic).replace(".", "=")
+    assert config.subjects == [prefix + topic]
+    assert config.max_age == 3600
+    assert config.storage == "file"
+
+
+@in_loop
+async def test_a_stream_that_covers_the_topic_is_used_as_it_is(nats: NatsSite, topic: str) -> None:
+    async with bus_on(nats) as bus:
+        js = bus.native
+        stream = topic.replace(".", "_")
+        await js.add_stream(StreamConfig(name=stream, subjects=[f"{topic}.>"]))
+        await bus.publish(f"{topic}.sub", b"other")
+        handler = Recorder()
+        await bus.subscribe(f"{topic}.orders", "shipping", handler)
+        await bus.publish(f"{topic}.orders", b"x")
+        await handler.have(1)
+        read = [stored.data async for stored in bus.read(f"{topic}.orders")]
+        assert await js.find_stream_name_by_subject(f"{topic}.orders") == stream
+    assert handler.data == [b"x"], "of the stream's subjects, only the topic's"
+    assert read == [b"x"]
+
+
+@in_loop
+async def test_the_durable_of_a_group_is_pulled_and_acked_explicitly(nats: NatsSite, topic: str) -> None:
+    async with bus_on(nats) as bus:
+        await bus.subscribe(topic, "shipping.v2", Recorder(), ack_deadline=7)
+        info = await bus.native.consumer_info(topic.replace(".", "="), "shipping=v2")
+    assert info.config.ack_policy == "explicit"
+    assert info.config.deliver_subject is None
+    assert info.config.ack_wait == 7
+    assert info.config.max_deliver == -1
+    assert info.config.backoff is None
+
+
+@in_loop
+async def test_another_ack_deadline_changes_the_durable(nats: NatsSite, topic: str) -> None:
+    async with bus_on(nats) as bus:
+        first = await bus.subscribe(topic, "shipping", Recorder(), ack_deadline=7)
+        await bus.publish(topic, b"x")
+        await first.close()
+        await bus.subscribe(topic, "shipping", Recorder(), ack_deadline=9)
+        info = await bus.native.consumer_info(topic.replace(".", "="), "shipping")
+    assert info.config.ack_wait == 9
+    assert info.delivered.consumer_seq == 1, "it was changed, and not made again"
+
+
+@in_loop
+async def test_a_consumer_that_is_not_ours_is_left_alone(nats: NatsSite, topic: str) -> None:
+    async with bus_on(nats) as bus:
+        await bus.ensure_topic(topic)
+        js, stream = bus.native, topic.replace(".", "=")
+        await js.add_consumer(stream, ConsumerConfig(durable_name="pushed", deliver_subject="somewhere"))
+        await js.add_consumer(stream, ConsumerConfig(durable_name="careless", ack_policy=AckPolicy.NONE))
+        with pytest.raises(BusError, match="push consumer"):
+            await bus.subscribe(topic, "pushed", Recorder())
+        with pytest.raises(BusError, match="must be explicit"):
+            await bus.subscribe(topic, "careless", Recorder())
+
+
+@in_loop
+async def test_without_ensure_the_consumer_must_be_there(nats: NatsSite, topic: str) -> None:
+    async with bus_on(nats) as bus:
+        await bus.ensure_topic(topic)
+        await bus.ensure_topic(f"{topic}.DLQ")
+    async with bus_on(nats, ensure=False) as bus:
+        with pytest.raises(TopicMissing, match="nats consumer add"):
+            await bus.subscribe(topic, "shipping", Recorder())
+
+
+@in_loop
+async def test_a_consumer_that_is_deleted_is_made_again(nats: NatsSite, topic: str) -> None:
+    async with bus_on(nats) as bus:
+        handler = Recorder()
+        await bus.subscribe(topic, "shipping", handler)
+        await bus.publish(topic, b"before")
+        await handler.have(1)
+        await bus.native.delete_consumer(topic.replace(".", "="), "shipping")
+        await bus.publish(topic, b"after")
+        await handler.until(lambda: b"after" in handler.data)
+
+
+@in_loop
+async def test_a_stream_that_is_deleted_is_made_again(nats: NatsSite, topic: str) -> None:
+    async with bus_on(nats) as bus:
+        handler = Recorder()
+        await bus.subscribe(topic, "shipping", handler)
+        await bus.publish(topic, b"before")
+        await handler.have(1)
+        await bus.native.delete_stream(topic.replace(".", "="))
+        await bus.publish(topic, b"after")
+        await handler.until(lambda: b"after" in handler.data)
+
+
+@in_loop
+async def test_a_message_too_large_for_the_server_is_refused(nats: NatsSite, topic: str) -> None:
+    async with bus_on(nats) as bus:
+        with pytest.raises(InvalidArgument, match="max_payload"):
+            await bus.publish(topic, bytes(2 << 20))
+        await bus.publish(topic, b"the next is not held up")
+
+
+@in_loop
+async def test_a_stream_that_is_full_refuses_with_the_servers_words(nats: NatsSite, topic: str) -> None:
+    async with bus_on(nats) as bus:
+        config = StreamConfig(name=topic.replace(".", "="), subjects=[topic], max_msgs=1, discard="new")  # type: ignore[arg-type]
+        await bus.native.add_stream(config)
+        await bus.publish(topic, b"x")
+        with pytest.raises(BusError, match="maximum messages exceeded"):
+            await bus.publish(topic, b"y")
+
+
+@in_loop
+async def test_what_others_publish_without_headers_is_a_message_too(nats: NatsSite, topic: str) -> None:
+    async with bus_on(nats) as bus:
+        handler = Recorder()
+        await bus.subscribe(topic, "shipping", handler)
+        await bus.native.publish(topic, b"plain")
+        (message,) = await handler.have(1)
+    assert message.data == b"plain"
+    assert message.attributes == {}
+    assert message.key == ""
+
+
+@in_loop
+async def test_a_server_without_jetstream_is_refused_at_once() -> None:
+    site = NatsSite("--name", "without-jetstream")
+    try:
+        with pytest.raises(BusUnavailable, match="start it with -js"):
+            await bus_on(site)
+    finally:
+        await asyncio.to_thread(site.close)
