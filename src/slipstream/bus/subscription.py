@@ -27,6 +27,7 @@ from slipstream.threads import DaemonThreads
 log = logging.getLogger(__name__)
 
 BURIAL_PAUSE_S_MAX = 5.0
+TOO_LONG = "its handler has taken longer than extend_for"
 LAST_WORDS_S = 2.0
 """How long a subscription that gives up tries to hand back what it has."""
 
@@ -167,6 +168,8 @@ class Subscription:
         if delivery.attempt > 1:
             self._redelivered.inc()
         held = self._by_id.get(delivery.id)
+        if held is not None and not held.settled and self.loop.time() >= self._kept_until(held):
+            self._lose(held, TOO_LONG)
         if held is not None and not held.settled and not held.lost:
             # Its lease ran out while the engine could not be told, and it was handed out again: to us. The handler is
             # at it, and what it says will be said with the lease we have now.
@@ -309,15 +312,19 @@ class Subscription:
             now = self.loop.time()
             kept = []
             for run in self._runs:
-                until = max(run.began_at + self._extend_for_s, run.extended_until)
+                until = self._kept_until(run)
                 if run.lost:
                     continue
                 if now < until or run.settled:
                     kept.append(run)
                 elif now >= until + self._deadline_s:
-                    self._lose(run, f"its handler has not ended after {now - run.began_at:.3g} s (extend_for)")
+                    self._lose(run, TOO_LONG)
             if kept:
                 await self._extend(kept)
+
+    def _kept_until(self, run: Run) -> float:
+        """So long its lease is extended, if it is not settled; after that it runs out."""
+        return max(run.began_at + self._extend_for_s, run.extended_until)
 
     async def _extend(self, runs: list[Run]) -> None:
         by_delivery = {run.delivery: run for run in runs}
