@@ -9,11 +9,18 @@ from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
 from slipstream.bus import InvalidArgument
-from slipstream.bus.attributes import HANDLED, normalize
+from slipstream.bus.attributes import HANDLED, Attributes, normalize
 
 
 def test_values_are_strings_and_names_stay_as_they_are() -> None:
-    given = {"customerId": "C-17", "count": 3, "ratio": 0.5, "isTest": True, "isReal": False, "nothing": None}
+    given: Attributes = {
+        "customerId": "C-17",
+        "count": 3,
+        "ratio": 0.5,
+        "isTest": True,
+        "isReal": False,
+        "nothing": None,
+    }
     attributes = normalize(given)
     del attributes["traceparent"], attributes["correlationId"]
     assert attributes == {"customerId": "C-17", "count": "3", "ratio": "0.5", "isTest": "true", "isReal": "false"}

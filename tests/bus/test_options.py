@@ -28,12 +28,8 @@ def test_durations_can_be_timedeltas() -> None:
 
 
 def test_the_last_attempt_is_max_deliver() -> None:
-    assert [SubscribeOptions(max_deliver=3).is_exhausted(attempt) for attempt in (1, 2, 3, 4)] == [
-        False,
-        False,
-        True,
-        True,
-    ]
+    three = SubscribeOptions(max_deliver=3)
+    assert [three.is_exhausted(attempt) for attempt in (1, 2, 3, 4)] == [False, False, True, True]
     assert not SubscribeOptions(max_deliver=0).is_exhausted(10**6)
 
 

@@ -56,7 +56,7 @@ def test_what_is_given_wins_over_the_environment() -> None:
     [
         (
             {"MESSAGE_BUS_DRIVER": "kafka"},
-            "MESSAGE_BUS_DRIVER='kafka': there is embedded, memory, http, nats and pubsub",
+            "MESSAGE_BUS_DRIVER='kafka': there is embedded, memory, http",
         ),
         ({"NATS_JETSTREAM": "perhaps"}, "NATS_JETSTREAM='perhaps'"),
         ({"BUS_PREFIX": "two words."}, "BUS_PREFIX"),
