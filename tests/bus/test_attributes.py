@@ -23,7 +23,7 @@ def test_values_are_strings_and_names_stay_as_they_are() -> None:
     }
     attributes = normalize(given)
     del attributes["traceparent"], attributes["correlationId"]
-    assert attributes == {"customerId": "C-17", "count": "3", "ratio": "0.5", "isTest": "true", "isReal": "false"}
+    assert attributes == {"customerId": "C-17", "count": "3", "half": "0.5", "isTest": "true", "isReal": "false"}
 
 
 def test_what_was_given_is_not_changed() -> None:
