@@ -23,8 +23,21 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.batch import Kind
+from bench.bus import Plan, Rates
 from bench.load import LoadResult
-from bench.servers import batch_load, echo, find_redis, full_path_load, produce_load, redis, slipstream
+from bench.servers import (
+    batch_load,
+    bus_rates,
+    echo,
+    find_pubsub,
+    find_redis,
+    full_path_load,
+    nats,
+    produce_load,
+    pubsub,
+    redis,
+    slipstream,
+)
 
 ROOT = Path(__file__).parent.parent
 FEW, MANY = 10_000, 5_000_000
@@ -56,6 +69,7 @@ def main() -> None:
         sync_ms = measure_sync_ms(scratch)
         rows = measure_speed(scratch, arguments.rounds, arguments.seconds, sync_ms)
         rows += measure_batches(scratch, arguments.rounds, arguments.seconds)
+        rows += measure_bus(scratch, arguments.rounds)
         if not arguments.quick:
             rows += measure_flatness(scratch, arguments.rounds, arguments.seconds)
     finally:
@@ -149,6 +163,49 @@ def measure_batches(scratch: Path, rounds: int, seconds: float) -> list[Row]:
     row = _row("fetch + ack, 100 a request, durability off", results["drain"], results["drain"], None)
     rows.append(msgspec.structs.replace(row, ratio="", target="≥ 100,000/s", met=drained >= 100_000))
     return rows
+
+
+def measure_bus(scratch: Path, rounds: int) -> list[Row]:
+    """Our drivers next to the bare client library of the same engine, on the same server in the same round."""
+    drivers: dict[str, list[Rates]] = {"nats": [], "http": [], "pubsub": [], "embedded": []}
+    pubsub_server = find_pubsub()
+    for number in range(rounds):
+        console.print(f"[dim]bus, round {number + 1} of {rounds}[/]")
+        with nats(scratch / f"nats-{number}") as address:
+            drivers["nats"].append(bus_rates(Plan(driver="nats", address=address)))
+        with slipstream(scratch / f"bus-{number}") as server:
+            drivers["http"].append(bus_rates(Plan(driver="http", address=f"http://127.0.0.1:{server.port}")))
+        if pubsub_server is not None:
+            with pubsub(pubsub_server) as address:
+                plan = Plan(driver="pubsub", address=address, messages=2_000, one_by_one=100)
+                drivers["pubsub"].append(bus_rates(plan))
+        plan = Plan(driver="embedded", address=str(scratch / f"embedded-{number}"))
+        drivers["embedded"].append(bus_rates(plan))
+        for name in ("nats", "bus", "embedded"):
+            shutil.rmtree(scratch / f"{name}-{number}", ignore_errors=True)
+    names = {
+        "nats": ("NATS JetStream", "bare nats-py"),
+        "http": ("http", "our bare client"),
+        "pubsub": ("Pub/Sub (pstest)", "bare google-cloud-pubsub"),
+        "embedded": ("embedded", ""),
+    }
+    return [
+        _bus_row(f"bus on {names[driver][0]}: {what}", names[driver][1], what, rates, driver == "nats")
+        for driver, rates in drivers.items()
+        if rates
+        for what in ("publish, one by one", "publish", "consume")
+    ]
+
+
+def _bus_row(text: str, beside: str, what: str, rounds: list[Rates], has_target: bool) -> Row:
+    rate = statistics.median(rates[f"ours {what}"] for rates in rounds)
+    row = Row(text, "", "", f"{rate:,.0f}/s", "", "", None)
+    if beside:
+        ratio = statistics.median(rates[f"ours {what}"] / rates[f"bare {what}"] for rates in rounds)
+        row.what, row.ratio = f"{text} (÷ {beside})", f"{ratio:.2f}"
+        if has_target:
+            row.target, row.met = "≥ 0.80", ratio >= 0.8
+    return row
 
 
 def measure_flatness(scratch: Path, rounds: int, seconds: float) -> list[Row]:

@@ -17,12 +17,14 @@ import httpx
 import msgspec
 
 from bench.batch import Batches, Kind
+from bench.bus import Plan, Rates
 from bench.full_path import FullPath
 from bench.load import Load, LoadResult
 
 VALUE_BYTES = 200
 PRODUCERS = 16
 DRAINERS = 4
+PUBSUB_SERVER = Path(__file__).parent.parent / ".cache" / "pubsub-server" / "pubsub-server"
 
 
 class Server:
@@ -94,19 +96,59 @@ def find_redis() -> str | None:
 def redis(data: Path, command: str) -> Iterator[int]:
     """Its port, once it answers. It syncs every write before it answers, as we do."""
     data.mkdir()
+    port = _free_port()
+    options = ["--port", str(port), "--dir", str(data), "--save", "", "--appendonly", "yes", "--appendfsync", "always"]
+    with _process([command, *options], port):
+        yield port
+
+
+@contextlib.contextmanager
+def nats(data: Path) -> Iterator[str]:
+    """The address of a server with JetStream, once it answers."""
+    port = _free_port()
+    command = [str(Path(sys.executable).parent / "nats-server"), "-a", "127.0.0.1", "-p", str(port), "-js"]
+    with _process([*command, "-sd", str(data)], port):
+        yield f"nats://127.0.0.1:{port}"
+
+
+def find_pubsub() -> Path | None:
+    """The server that `make test` builds for the tests of Pub/Sub; None where it could not."""
+    binary = PUBSUB_SERVER
+    return binary if binary.exists() else None
+
+
+@contextlib.contextmanager
+def pubsub(binary: Path) -> Iterator[str]:
+    port = _free_port()
+    with _process([str(binary), str(port)], port):
+        yield f"127.0.0.1:{port}"
+
+
+def _free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options = ["--port", str(port), "--dir", str(data), "--save", "", "--appendonly", "yes", "--appendfsync", "always"]
-    process = subprocess.Popen([command, *options], stdout=subprocess.DEVNULL)
+        port: int = free.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def _process(command: list[str], port: int) -> Iterator[None]:
+    """Until the end of the context; begins when it takes connections."""
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         while True:
             with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
                 break
-        yield port
+        yield
     finally:
         process.terminate()
-        process.wait()
+        process.communicate()
+
+
+def bus_rates(plan: Plan) -> Rates:
+    command = [sys.executable, "-m", "bench.bus", msgspec.json.encode(plan).decode()]
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=600).stdout
+    return msgspec.json.decode(output, type=Rates)
 
 
 def batch_load(port: int, topic: str, kind: Kind, seconds: float, messages: int = 0) -> LoadResult:
