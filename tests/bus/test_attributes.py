@@ -16,10 +16,10 @@ def test_values_are_strings_and_names_stay_as_they_are() -> None:
     given: Attributes = {
         "customerId": "C-17",
         "count": 3,
-        "ratio": 0.5,
+        "half": 0.5,
         "isTest": True,
         "isReal": False,
-        "nothing": None,
+        "none": None,
     }
     attributes = normalize(given)
     del attributes["traceparent"], attributes["correlationId"]

@@ -109,8 +109,8 @@ class Bus:
     async def flush(self) -> None:
         """Returns when the engine has everything published before; raises PublishFailed if a message that was given to
         `send` since the last time was not stored."""
-        while pending := {future for future in self._pending if not future.done()}:
-            await asyncio.wait(pending)
+        if self._pending:
+            await asyncio.wait(set(self._pending))
         if self._failed:
             count, first = self._failed, self._first_failure
             self._failed, self._first_failure = 0, None
@@ -207,6 +207,7 @@ class Bus:
             bury=functools.partial(self._bury, dead),
             metrics=self._metrics,
             driver=self.driver,
+            on_closed=self._subscriptions.discard,
         )
         self._subscriptions.add(subscription)
         log.info("%s: at work on %s, %d at a time", self.driver, subscription, options.max_in_flight)
@@ -277,10 +278,11 @@ class Bus:
     async def _close(self) -> None:
         if self._sampling is not None:
             self._sampling.cancel()
+            await asyncio.wait({self._sampling})
         drain_s = self.settings.drain_timeout_ms / 1000
         try:
             closed = await asyncio.gather(
-                *(subscription.close(drain_s) for subscription in self._subscriptions), return_exceptions=True
+                *(subscription.close(drain_s) for subscription in list(self._subscriptions)), return_exceptions=True
             )
             await self.flush()
         finally:

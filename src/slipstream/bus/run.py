@@ -57,8 +57,8 @@ class Run:
         return self._in_loop(lambda: asyncio.ensure_future(self._subscription.extend_one(self, duration)))
 
     def give_up(self, reason: str) -> None:
-        """Cancels the handler. A function in a thread runs on, and nobody waits for it."""
-        if not self.given_up:
+        """Cancels the handler, if it still runs. A function in a thread runs on, and nobody waits for it."""
+        if not self.given_up and not self.settled:
             self.given_up = reason
             self.task.cancel()
 
@@ -72,8 +72,9 @@ class Run:
         loop = self._subscription.loop
         if threading.get_ident() == self._subscription.thread:
             future: asyncio.Future[None] = begin()
-            future.add_done_callback(_heard)
-            return asyncio.shield(future)
+            outer = asyncio.shield(future)  # who is cancelled while waiting for it does not undo it
+            outer.add_done_callback(_heard)
+            return outer
 
         async def run() -> None:
             await begin()

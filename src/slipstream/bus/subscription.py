@@ -26,6 +26,7 @@ from slipstream.threads import DaemonThreads
 
 log = logging.getLogger(__name__)
 
+FAILURE_PAUSE_S = 1.0
 BURIAL_PAUSE_S_MAX = 5.0
 TOO_LONG = "its handler has taken longer than extend_for"
 LAST_WORDS_S = 2.0
@@ -52,6 +53,7 @@ class Subscription:
         bury: Burier,
         metrics: BusMetrics,
         driver: str,
+        on_closed: Callable[[Subscription], None],
     ) -> None:
         self.topic = topic
         """As the application calls it."""
@@ -61,9 +63,10 @@ class Subscription:
         self.loop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
         self.failure: Exception | None = None
-        """Why it no longer works, if it does not."""
+        """Why no messages can be taken, as long as they cannot."""
         self._source = source
         self._bury = bury
+        self._on_closed = on_closed
         self._handler: Callable[[Any], Any] = handler
         self._is_async = _is_async(handler)
         self._threads = DaemonThreads(0 if self._is_async else options.max_in_flight, f"slipstream-{topic}")
@@ -127,8 +130,9 @@ class Subscription:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await self._source.close()
             self._threads.close()
+            await self._source.close()
+            self._on_closed(self)
 
     async def _drained(self) -> None:
         while self._runs:
@@ -144,24 +148,28 @@ class Subscription:
 
     async def _take(self) -> None:
         """Never more than there are slots for: what waits here would be on lease with nobody at it."""
-        try:
-            while True:
-                free = self.options.max_in_flight - len(self._runs)
-                if free <= 0:
-                    self._freed.clear()
-                    await self._freed.wait()
-                    continue
+        while True:
+            free = self.options.max_in_flight - len(self._runs)
+            if free <= 0:
+                self._freed.clear()
+                await self._freed.wait()
+                continue
+            try:
                 deliveries = await self._source.pull(free)
-                for delivery in deliveries:
-                    self._begin(delivery)
-                if self._stopping and not deliveries:
+                self.failure = None
+            except Exception as error:
+                # A subscription that is deaf and says nothing would be found by its backlog, at two in the morning.
+                if self.failure is None:
+                    log.exception("%s: no messages can be taken; trying on", self)
+                self.failure = error
+                if self._stopping:
                     return
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
-            # A subscription that is deaf and says nothing would be found by its backlog, at two in the morning.
-            self.failure = error
-            log.exception("%s takes no messages any more", self)
+                await asyncio.sleep(FAILURE_PAUSE_S)
+                continue
+            for delivery in deliveries:
+                self._begin(delivery)
+            if self._stopping and not deliveries:
+                return
 
     def _begin(self, delivery: Delivery) -> None:
         self._received.inc()
@@ -332,6 +340,9 @@ class Subscription:
             lost = await self._source.extend(list(by_delivery), self._deadline_s)
         except BusError as error:
             log.warning("%s: %d leases are not extended: %s", self, len(runs), error)
+            return
+        except Exception:
+            log.exception("%s: %d leases are not extended", self, len(runs))  # the next time is not far, and is needed
             return
         for delivery in lost:
             run = by_delivery[delivery]

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from slipstream.bus import BusError, BusUnavailable, InvalidArgument, TopicMissing
 from slipstream.bus.bus import Opening, open_bus
-from tests.bus.recorder import Recorder
+from tests.bus.recorder import Recorder, failing
 from tests.bus.sites.nats import NatsSite
 from tests.client.loop import in_loop
 
@@ -167,3 +167,40 @@ async def test_a_server_without_jetstream_is_refused_at_once() -> None:
             await bus_on(site)
     finally:
         await asyncio.to_thread(site.close)
+
+
+@in_loop
+async def test_the_order_is_kept_when_the_server_is_killed_under_many_that_are_under_way(topic: str) -> None:
+    site = NatsSite()
+    try:
+        async with bus_on(site) as bus:
+            sent = [str(number).encode() for number in range(6_000)]
+
+            async def send_all() -> None:
+                for data in sent:
+                    await bus.send(topic, data)
+                await bus.flush()
+
+            sending = asyncio.create_task(send_all())
+            for _ in range(3):
+                await asyncio.sleep(0.1)
+                await asyncio.to_thread(site.stop_server)
+                await asyncio.to_thread(site.start_server)
+            await sending
+            stored = [each.data async for each in bus.read(topic)]
+        assert stored == sent, "each once, in order"
+    finally:
+        await asyncio.to_thread(site.close)
+
+
+@in_loop
+async def test_a_message_as_large_as_the_server_takes_can_still_be_buried(nats: NatsSite, topic: str) -> None:
+    async with bus_on(nats) as bus:
+        dead, size = Recorder(), (1 << 20) - 4_096 - 300
+        await bus.subscribe(f"{topic}.DLQ", "undertaker", dead)
+        await bus.subscribe(topic, "shipping", Recorder(failing(9, RuntimeError("\u00e9" * 5_000))), max_deliver=1)
+        await bus.publish(topic, bytes(size), {"odd": " spaces "})
+        (letter,) = await dead.have(1)
+        with pytest.raises(InvalidArgument, match="max_payload"):
+            await bus.publish(topic, bytes((1 << 20) - 4_096))
+    assert len(letter.data) == size

@@ -31,6 +31,8 @@ class Connection:
         self._nats: Client | None = None
         self._errors: list[Exception] = []
         self._closing = False
+        self.on_disconnect: list[Callable[[], None]] = []
+        """Called when the connection is lost, and before there is another."""
         self.on_reconnect: list[Callable[[], None]] = []
         """Called when the connection is there again: what was asked before may have been lost."""
 
@@ -128,6 +130,8 @@ class Connection:
     async def _on_disconnect(self) -> None:
         if not self._closing and self._nats is not None:
             log.warning("NATS: the connection to %s is lost; trying on", self.servers)
+            for tell in self.on_disconnect:
+                tell()
 
     async def _on_reconnect(self) -> None:
         log.info("NATS: connected again")

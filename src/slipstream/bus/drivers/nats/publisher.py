@@ -12,19 +12,23 @@ from typing import Any
 import msgspec
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
-from nats.errors import MaxPayloadError, OutboundBufferLimitError
+from nats.errors import OutboundBufferLimitError
 
+from slipstream.bus.dead_letter import REASON as DEAD_LETTER_REASON
 from slipstream.bus.drivers.driver import Outgoing
 from slipstream.bus.drivers.nats.connection import Connection
-from slipstream.bus.drivers.nats.errors import translate
 from slipstream.bus.drivers.nats.headers import to_headers
-from slipstream.bus.errors import BusError, BusUnavailable, PublishFailed
+from slipstream.bus.errors import BusError, BusUnavailable, InvalidArgument, PublishFailed
 
 log = logging.getLogger(__name__)
 
 ANSWER_S = 5.0
 """After this a message is sent again. Its id makes that safe, as long as the server remembers ids for longer."""
 LOOK_S = 0.25
+COMMAND_LINE_BYTES = 1_024
+"""The subject and the inbox of a publish stand in its first bytes."""
+DEAD_LETTER_BYTES = 4_096
+"""What the attributes of a dead letter add, at most: a message that could not be buried is not taken."""
 STORE_FAILED = 10077
 """Error code of the server: the stream is full, and set to refuse."""
 
@@ -72,6 +76,8 @@ class Publisher:
         self._count = 0
         self._pending: dict[str, _Pending] = {}
         """By number, in order."""
+        self._held = False
+        """The connection is lost, or what was under way when it was is not all sent again yet."""
         self._troubled: set[str] = set()
         """Topics whose stream is being looked for."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -79,7 +85,8 @@ class Publisher:
 
     async def open(self) -> None:
         await self._nats.subscribe(f"{self._inbox}.*", cb=self._on_answer, pending_msgs_limit=0, pending_bytes_limit=0)
-        self._connection.on_reconnect.append(self._resend_all)
+        self._connection.on_disconnect.append(self._hold)
+        self._connection.on_reconnect.append(lambda: self._begin(self._catch_up()))
         self._watch = asyncio.create_task(self._look_after())
 
     async def close(self) -> None:
@@ -92,14 +99,27 @@ class Publisher:
         self._count += 1
         number = str(self._count)
         headers = to_headers(message.attributes, message.key, message.message_id or f"{self._name}-{number}")
+        self._check_size(message, headers)
         future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._pending[number] = pending = _Pending(message, headers, future, time.monotonic())
-        try:
+        if self._may_send(message.topic):
             await self._send(number, pending)
-        except BusError:
-            del self._pending[number]
-            raise
         return future
+
+    def _may_send(self, topic: str) -> bool:
+        return not self._held and topic not in self._troubled
+
+    def _check_size(self, message: Outgoing, headers: dict[str, str]) -> None:
+        """The server would end the connection over it, and each time it is sent again."""
+        size = len(message.data) + sum(len(name) + len(value) + 4 for name, value in headers.items()) + 12
+        limit = self._nats.max_payload
+        if DEAD_LETTER_REASON not in message.attributes:
+            limit -= DEAD_LETTER_BYTES
+        if size > limit:
+            raise InvalidArgument(
+                f"a message of {size} bytes to {message.topic} is larger than the server takes: its max_payload is "
+                f"{self._nats.max_payload}, of which {DEAD_LETTER_BYTES} are for the day it is a dead letter"
+            )
 
     async def _send(self, number: str, pending: _Pending) -> None:
         message = pending.message
@@ -108,10 +128,8 @@ class Publisher:
             await self._nats.publish(message.topic, message.data, f"{self._inbox}.{number}", pending.headers)
         except OutboundBufferLimitError:
             pending.sent_at = 0.0  # the server is away, and enough waits for it: sent when it is back
-        except MaxPayloadError as error:
-            raise translate(error, f"a message of {len(message.data)} bytes to {message.topic}") from error
         except NatsError as error:
-            raise translate(error, f"publishing to {message.topic}") from error
+            self._fail(number, pending, str(error) or type(error).__name__)
 
     async def _on_answer(self, answer: Msg) -> None:
         number = answer.subject.rpartition(".")[2]
@@ -137,13 +155,45 @@ class Publisher:
             pending.future.set_result(message_id)
 
     def _fail(self, number: str, pending: _Pending, reason: str) -> None:
-        del self._pending[number]
-        if not pending.future.done():
-            pending.future.set_exception(
-                PublishFailed(f"a message to {pending.message.topic} was not stored: {reason}")
-            )
+        error = PublishFailed(f"a message to {pending.message.topic} was not stored: {reason}")
+        self._settle_with(number, pending, error)
 
-    # Trouble
+    def _settle_with(self, number: str, pending: _Pending, error: BusError) -> None:
+        self._pending.pop(number, None)
+        if not pending.future.done():
+            pending.future.set_exception(error)
+
+    # Trouble. What was under way is sent again in its order, and what comes meanwhile waits for its turn behind it.
+
+    def _hold(self) -> None:
+        """The connection is lost. nats-py would send what it has in its buffer as soon as there is another, and so
+        before what was lost on the way: that is for us to send."""
+        self._held = True
+        ours = f" {self._inbox}.".encode()
+        left = [command for command in self._nats._pending if ours not in command[:COMMAND_LINE_BYTES]]
+        self._nats._pending = left
+        self._nats._pending_data_size = sum(map(len, left))
+
+    async def _catch_up(self) -> None:
+        """What the server has already, it recognizes by its id."""
+        for pending in self._pending.values():
+            pending.sent_at = 0.0
+        if await self._send_unsent(None):
+            self._held = False
+
+    async def _send_unsent(self, topic: str | None) -> bool:
+        """All of them, or those of a topic; False if the connection was lost meanwhile."""
+        while unsent := [
+            (number, pending)
+            for number, pending in self._pending.items()
+            if not pending.sent_at and topic in (None, pending.message.topic)
+        ]:
+            for number, pending in unsent:
+                if not self._nats.is_connected:
+                    return False
+                if number in self._pending:
+                    await self._send(number, pending)
+        return True
 
     def _find_stream(self, topic: str) -> None:
         if topic not in self._troubled:
@@ -152,33 +202,24 @@ class Publisher:
 
     async def _make_stream(self, topic: str) -> None:
         try:
-            await self._ensure(topic)
-        except BusError as error:
-            if isinstance(error, BusUnavailable):
-                return  # it may be back before their time is up, and the watch tries again
-            for number, pending in self._of(topic):
-                del self._pending[number]
-                if not pending.future.done():
-                    pending.future.set_exception(error)
-        else:
-            await self._resend(self._of(topic))
+            while of_topic := self._of(topic):
+                try:
+                    await self._ensure(topic)
+                except BusUnavailable:
+                    await asyncio.sleep(LOOK_S)  # it may be back before their time is up
+                except BusError as error:
+                    for number, pending in of_topic:
+                        self._settle_with(number, pending, error)
+                else:
+                    for _, pending in self._of(topic):
+                        pending.sent_at = 0.0
+                    await self._send_unsent(topic)
+                    return
         finally:
             self._troubled.discard(topic)
 
     def _of(self, topic: str) -> list[tuple[str, _Pending]]:
         return [(number, pending) for number, pending in self._pending.items() if pending.message.topic == topic]
-
-    def _resend_all(self) -> None:
-        self._begin(self._resend(list(self._pending.items())))
-
-    async def _resend(self, pending: list[tuple[str, _Pending]]) -> None:
-        """In order; what the server has already, it recognizes by its id."""
-        for number, each in pending:
-            if number in self._pending:
-                try:
-                    await self._send(number, each)
-                except BusError as error:
-                    self._fail(number, each, str(error))
 
     async def _look_after(self) -> None:
         while True:
@@ -187,13 +228,10 @@ class Publisher:
             for number, pending in list(self._pending.items()):
                 if now - pending.began_at > self._timeout_s:
                     self._fail(number, pending, f"{pending.reason} in {self._timeout_s:g} s")
-            late = [
-                (number, pending)
-                for number, pending in self._pending.items()
-                if now - pending.sent_at > ANSWER_S and pending.message.topic not in self._troubled
-            ]
-            if late and self._nats.is_connected:
-                await self._resend(late)
+                elif (
+                    now - pending.sent_at > ANSWER_S and not self._held and pending.message.topic not in self._troubled
+                ):
+                    await self._send(number, pending)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 EXPIRES_S = 30.0
 HEARTBEAT_S = 5.0
 """The server says so often that it has not forgotten a request; after two that are missing it is made again."""
-REJOIN_S = 0.5
+PAUSE_S = 0.25
 
 ACK, NAK, PROGRESS = b"+ACK", b"-NAK", b"+WPI"
 
@@ -65,6 +65,7 @@ class JetStreamSource:
         self._arrived: list[Delivery] = []
         self._something = asyncio.Event()
         self._heard_at = 0.0
+        self._refused = False
         self._is_gone = False
         self._stopped = False
         self._subscription: NatsSubscription | None = None
@@ -116,6 +117,7 @@ class JetStreamSource:
             description = headers.get("Description", "")
             log.info("NATS: a request to %s of %s ended: %s %s", self._consumer, self._stream, status, description)
             self._asked = 0
+            self._refused = True
             self._is_gone = status == "503" or "Deleted" in description
         self._something.set()
 
@@ -130,6 +132,10 @@ class JetStreamSource:
         while not self._arrived and not self._stopped:
             if self._is_gone:
                 await self._come_back()
+                continue
+            if self._refused:
+                self._refused = False
+                await self._pause()  # whatever the reason, it is not gone in a millisecond
                 continue
             if self._asked < limit and self._nats.is_connected:
                 await self._ask(limit - self._asked)
@@ -169,11 +175,14 @@ class JetStreamSource:
             self._is_gone = False
         except BusError as error:
             log.warning("%s cannot be consumed: %s; trying on", self._topic, error)
-            self._something.clear()
-            if not self._stopped:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(REJOIN_S):
-                        await self._something.wait()
+            await self._pause()
+
+    async def _pause(self) -> None:
+        self._something.clear()
+        if not self._stopped:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PAUSE_S):
+                    await self._something.wait()
 
     async def ack(self, delivery: Delivery) -> None:
         await self._say(delivery, ACK)
@@ -204,16 +213,16 @@ class JetStreamSource:
 
     async def stop(self) -> None:
         """What the server has sent before it hears of it arrives here before the flush is answered."""
-        if self._subscription is not None and not self._nats.is_closed:
-            subscription, self._subscription = self._subscription, None
-            if self._forget_requests in self._connection.on_reconnect:
+        try:
+            if self._subscription is not None and not self._nats.is_closed:
+                subscription, self._subscription = self._subscription, None
                 self._connection.on_reconnect.remove(self._forget_requests)
-            try:
                 await subscription.drain()  # type: ignore[no-untyped-call]
-            except FAILURES as error:
-                log.info("NATS: leaving %s without a word: %s", self._topic, error or type(error).__name__)
-        self._stopped = True
-        self._something.set()
+        except FAILURES as error:
+            log.info("NATS: leaving %s without a word: %s", self._topic, error or type(error).__name__)
+        finally:
+            self._stopped = True
+            self._something.set()
 
     async def close(self) -> None:
         with contextlib.suppress(*FAILURES):
