@@ -174,11 +174,13 @@ async def test_the_order_is_kept_when_the_server_is_killed_under_many_that_are_u
     site = NatsSite()
     try:
         async with bus_on(site) as bus:
-            sent = [str(number).encode() for number in range(6_000)]
+            sent = [str(number).encode() for number in range(10_000)]
 
             async def send_all() -> None:
-                for data in sent:
+                for number, data in enumerate(sent):
                     await bus.send(topic, data)
+                    if number % 10 == 0:
+                        await asyncio.sleep(0.0005)  # so that it goes on while the server is away
                 await bus.flush()
 
             sending = asyncio.create_task(send_all())
