@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +14,16 @@ from tests.server_process import ServerProcess
 class HttpSite(Site):
     driver = "http"
 
-    def __init__(self, directory: Path, *arguments: str) -> None:
-        self.server = ServerProcess(directory / "data", *arguments)
+    def __init__(self, *arguments: str) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="slipstream-http-"))
+        self.server = ServerProcess(self._directory / "data", *arguments)
         self.server.start()
 
     def settings(self) -> dict[str, Any]:
-        return {"driver": self.driver, "url": self.server.base}
+        return {"driver": "http", "url": self.server.base}
 
     def environment(self) -> dict[str, str]:
-        return {"MESSAGE_BUS_DRIVER": self.driver, "SLIPSTREAM_URL": self.server.base}
+        return {"MESSAGE_BUS_DRIVER": "http", "SLIPSTREAM_URL": self.server.base}
 
     def stop_server(self) -> None:
         self.server.crash()
@@ -30,3 +33,4 @@ class HttpSite(Site):
 
     def close(self) -> None:
         self.server.kill()
+        shutil.rmtree(self._directory)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -11,14 +10,14 @@ from tests.bus.sites.http import HttpSite
 
 
 @pytest.fixture(scope="session")
-def shared_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpSite]:
-    site = HttpSite(tmp_path_factory.mktemp("http"))
+def shared_site() -> Iterator[HttpSite]:
+    site = HttpSite()
     yield site
     site.close()
 
 
 @pytest.fixture
-def own_site(tmp_path: Path) -> Iterator[HttpSite]:
-    site = HttpSite(tmp_path)
+def own_site() -> Iterator[HttpSite]:
+    site = HttpSite()
     yield site
     site.close()

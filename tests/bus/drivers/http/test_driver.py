@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,7 @@ from slipstream.bus import (
     open_bus,
 )
 from slipstream.client import AsyncClient
-from tests.bus.drivers.http.handled import Handled
+from tests.bus.recorder import Recorder
 from tests.bus.sites.http import HttpSite
 from tests.client.between import answer, between, cut_after, hold, overloaded
 from tests.client.loop import in_loop
@@ -108,15 +107,13 @@ async def test_with_ensure_off_a_missing_topic_is_refused_and_not_made(shared_si
         with pytest.raises(TopicMissing, match="BUS_ENSURE"):
             await bus.publish("nowhere", "a")
         with pytest.raises(TopicMissing, match="BUS_ENSURE"):
-            await bus.subscribe("nowhere", "g", Handled())
+            await bus.subscribe("nowhere", "g", Recorder())
         assert "nowhere" not in shared_site.server.topics()
 
 
 @in_loop
-async def test_only_the_message_that_is_too_large_fails_and_closing_says_nothing_about_it_again(
-    tmp_path: Path,
-) -> None:
-    site = HttpSite(tmp_path, "--max-body-bytes", "50000")
+async def test_only_the_message_that_is_too_large_fails_and_closing_says_nothing_about_it_again() -> None:
+    site = HttpSite("--max-batch-bytes", "50000")
     with contextlib.closing(site):
         async with open_bus(**site.settings()) as bus:
             publishing = [bus.publish("large", data) for data in ("a", "x" * 50_000, "b")]
@@ -191,3 +188,5 @@ async def test_reading_is_by_offset_and_ends_where_the_log_does(shared_site: Htt
         assert [stored.offset async for stored in bus.read("log", start=2, end=2)] == []
         with pytest.raises(TopicMissing):
             [stored async for stored in bus.read("no-log")]
+        with pytest.raises(InvalidArgument, match="partitions 0 to 0"):
+            [stored async for stored in bus.read("log", 1)]

@@ -23,7 +23,7 @@ from slipstream.bus.drivers.http.poster import Poster
 from slipstream.bus.drivers.http.refusals import as_bus_errors, bus_error, publish_error
 from slipstream.bus.drivers.http.source import HttpSource
 from slipstream.bus.drivers.http.tap import Tap, stored
-from slipstream.bus.errors import BusUnavailable
+from slipstream.bus.errors import BusUnavailable, InvalidArgument
 from slipstream.bus.options import SubscribeOptions, seconds
 from slipstream.bus.settings import BusSettings
 from slipstream.client.async_client import AsyncClient
@@ -116,10 +116,11 @@ class HttpDriver:
 
     async def subscribe(self, topic: str, group: str, options: SubscribeOptions) -> HttpSource:
         with as_bus_errors():
-            if self._settings.ensure:
-                await self._make_topic(topic, None)
-            else:
-                await self._client.topic(topic)
+            for name in filter(None, (topic, options.dead_letter_topic)):
+                if self._settings.ensure:
+                    await self._make_topic(name, None)
+                else:
+                    await self._client.topic(name)  # what is missing is said now, and not when a message is to go there
         return HttpSource(
             self._client,
             topic,
@@ -154,14 +155,14 @@ class HttpDriver:
     # Looking
 
     async def read(self, topic: str, partition: int, start: int, end: int | None) -> AsyncIterator[Stored]:
-        """What retention has removed is passed over, as it is by a group."""
         if end is not None and end <= start:
             return
         with as_bus_errors():
-            for each in (await self._client.topic(topic)).partitions:
-                if each.partition == partition:
-                    start = max(start, each.first_offset)
-            async for message in self._client.scan(topic, partition, from_=start, to=end):
+            partitions = (await self._client.topic(topic)).partitions
+            if not 0 <= partition < len(partitions):
+                raise InvalidArgument(f"{topic} has partitions 0 to {len(partitions) - 1}, and no {partition}")
+            # From 0 is from the oldest there is; any other offset that retention has removed is an error.
+            async for message in self._client.scan(topic, partition, from_=start or None, to=end):
                 yield stored(topic, message)
 
     async def tap(self, prefix: str, listening: asyncio.Event | None = None) -> AsyncIterator[Stored]:

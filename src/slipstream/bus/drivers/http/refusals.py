@@ -33,7 +33,7 @@ def bus_error(error: client.SlipstreamError) -> BusError:
         case client.SlipstreamError(status=HTTPStatus.UNAUTHORIZED | HTTPStatus.FORBIDDEN):
             # Not by the server, which asks nobody who they are, but by whatever stands before it.
             return Unauthorized(f"{error}; set SLIPSTREAM_URL to an address that lets this process in")
-        case client.InvalidArgument():
+        case client.InvalidArgument() | client.OffsetOutOfRange():
             return InvalidArgument(str(error))
         case client.NotFound():
             return TopicMissing(f"{error}; create it, or let the bus do so with BUS_ENSURE=true")
