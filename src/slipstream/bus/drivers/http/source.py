@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 import weakref
@@ -61,14 +62,15 @@ class HttpSource:
         self._make_topic = make_topic
         self._settlements = Settlements(client, topic, group, owner)
         self._stopping = asyncio.Event()
+        self._answered = asyncio.Event()
+        """No request for messages is under way."""
+        self._answered.set()
         self._failures = 0
         self._held: weakref.WeakValueDictionary[Place, Held] = weakref.WeakValueDictionary()
 
     # Taking messages
 
     async def pull(self, limit: int) -> Sequence[Delivery]:
-        """`stop` does not cancel the request, because what is in its answer would be on lease to nobody until the
-        lease ends: it ends soon by itself."""
         if self._stopping.is_set():
             return []
         began = time.monotonic()
@@ -80,11 +82,15 @@ class HttpSource:
             wait_ms=WAIT_MS,
             lease_ms=self._lease_ms,
         )
+        self._answered.clear()
         try:
             fetched = await self._client._fetch(request, ONCE)
         except SlipstreamError as error:
+            self._answered.set()
             await self._wait_out(error)
             return []
+        finally:
+            self._answered.set()
         if self._failures:
             log.info("%s (group %s): going on", self._topic, self._group)
             self._failures = 0
@@ -199,7 +205,12 @@ class HttpSource:
     # Its end
 
     async def stop(self) -> None:
+        """The request that is under way is not cancelled, because what is in its answer would be on lease to nobody
+        until the lease ends; and what is given back while it waits would come with it. It ends soon by itself."""
         self._stopping.set()
+        with contextlib.suppress(TimeoutError):  # a server that hangs
+            async with asyncio.timeout(2 * WAIT_MS / 1000):
+                await self._answered.wait()
 
     async def close(self) -> None:
         await self._settlements.close()
