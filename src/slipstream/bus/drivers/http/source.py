@@ -157,11 +157,20 @@ class HttpSource:
         """Always with a delay, so that what the server's own retry policy says does not matter."""
         held: Held = delivery.handle
         if not held.replaced:
+            if self._stopping.is_set():
+                await self._await_answer()
             place = held.place
             item = NackItem(
                 partition=place.partition, offset=place.offset, reason=reason, delay_ms=round(delay_s * 1000)
             )
             await self._settlements.nack(item)
+
+    async def _await_answer(self) -> None:
+        """What is given back at the end would else come to our own last request for messages, where it is waited for
+        by nobody."""
+        with contextlib.suppress(TimeoutError):  # the server hangs
+            async with asyncio.timeout(1.5 * WAIT_MS / 1000):
+                await self._answered.wait()
 
     async def extend(self, deliveries: Sequence[Delivery], deadline_s: float) -> Sequence[Delivery]:
         lost = [delivery for delivery in deliveries if delivery.handle.replaced]
@@ -206,11 +215,8 @@ class HttpSource:
 
     async def stop(self) -> None:
         """The request that is under way is not cancelled, because what is in its answer would be on lease to nobody
-        until the lease ends; and what is given back while it waits would come with it. It ends soon by itself."""
+        until the lease ends. It ends soon by itself."""
         self._stopping.set()
-        with contextlib.suppress(TimeoutError):  # a server that hangs
-            async with asyncio.timeout(2 * WAIT_MS / 1000):
-                await self._answered.wait()
 
     async def close(self) -> None:
         await self._settlements.close()
