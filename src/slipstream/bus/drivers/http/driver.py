@@ -75,7 +75,8 @@ class HttpDriver:
         except SlipstreamError as error:
             trouble = bus_error(error)
             if isinstance(trouble, BusUnavailable):
-                raise type(trouble)(f"{error}; {ADVICE}") from error
+                reason = str(error).removesuffix("; is the server running there?")
+                raise type(trouble)(f"{reason}; {ADVICE}") from error
             raise BusUnavailable(f"{transport.shown} is no Slipstream server: {error}; {ADVICE}") from error
 
     async def close(self) -> None:
