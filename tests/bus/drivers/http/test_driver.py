@@ -124,7 +124,7 @@ async def test_only_the_message_that_is_too_large_fails_and_closing_says_nothing
 
 @in_loop
 async def test_a_publish_ends_in_its_time_while_the_server_is_away(own_site: HttpSite) -> None:
-    async with open_bus(**own_site.settings(), publish_timeout_ms=500) as bus:
+    async with open_bus(**own_site.settings(), publish_timeout_ms=1_500) as bus:
         await bus.ensure_topic("orders")
         own_site.stop_server()
         began = time.monotonic()
@@ -133,7 +133,7 @@ async def test_a_publish_ends_in_its_time_while_the_server_is_away(own_site: Htt
         futures += [await bus.send("orders", str(n)) for n in range(2_500)]
         outcomes = await asyncio.gather(*futures, return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} == {PublishFailed}
-        assert time.monotonic() - began < 5, "no batch begins to count when the one before has failed"
+        assert time.monotonic() - began < 4, "no batch begins to count when the one before has failed"
         with pytest.raises(PublishFailed, match="2501 messages were not stored"):
             await bus.flush()
 
