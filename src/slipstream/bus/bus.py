@@ -254,16 +254,16 @@ class Bus:
         async for stored in self._driver.read(self._name(topic), partition, start, end):
             yield self._unprefixed(stored)
 
-    async def tap(self, pattern: str = "*") -> AsyncGenerator[Stored, None]:
+    async def tap(self, pattern: str = "*", *, listening: asyncio.Event | None = None) -> AsyncGenerator[Stored, None]:
         """Whatever passes from now on, of all topics that match, without consuming it from anyone. `*` in the pattern
-        stands for anything, dots too.
+        stands for anything, dots too. `listening` is set when nothing that is published afterwards can be missed.
 
         Example:
             async for stored in bus.tap("internal.*"):
                 print(stored.topic, stored.attributes["correlationId"])
         """
         self._check_open()
-        async for stored in self._driver.tap(self.settings.prefix + literal_start(pattern)):
+        async for stored in self._driver.tap(self.settings.prefix + literal_start(pattern), listening):
             passing = self._unprefixed(stored)
             if fnmatch.fnmatchcase(passing.topic, pattern):
                 yield passing

@@ -6,6 +6,7 @@ import rich_click as click
 
 from slipstream import __version__
 from slipstream.cli.bench import bench
+from slipstream.cli.bus import bus
 from slipstream.cli.complete import completion
 from slipstream.cli.dlq import dlq
 from slipstream.cli.doctor import doctor
@@ -29,12 +30,13 @@ def main() -> None:
     """
 
 
-for command in (serve, topic, produce, consume, read, group, dlq, bench, doctor, completion):
+for command in (serve, topic, produce, consume, read, group, dlq, bench, bus, doctor, completion):
     main.add_command(command)
 
 click.rich_click.COMMAND_GROUPS["slipstream"] = [
     {"name": "Run", "commands": ["serve", "doctor"]},
     {"name": "Messages", "commands": ["produce", "consume", "read"]},
     {"name": "Look after", "commands": ["topic", "group", "dlq", "bench"]},
+    {"name": "Message bus", "commands": ["bus"]},
     {"name": "Shell", "commands": ["completion"]},
 ]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -126,31 +127,40 @@ def speaks(command: CommandT) -> CommandT:
     @click.option("--json", "as_json", is_flag=True, help="Answer with JSON, for machines.")
     @functools.wraps(command)
     def run(*args: Any, server: str, as_json: bool, **kwargs: Any) -> None:
-        # Python has none where they were closed.
-        sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 - until the end
-        sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115 - until the end
-        output = Output(as_json=as_json)
-        try:
+        with answering(as_json, _exit_code, _advice) as output:
             from slipstream.client import Client  # noqa: PLC0415 - --help needs no client; who waits may press Ctrl-C
 
             with Client(server, retry_for_ms=RETRY_FOR_MS) as client:
                 command(client, output, *args, **kwargs)
-        except KeyboardInterrupt:
-            output.note("interrupted")
-            sys.exit(INTERRUPTED)
-        except Exception as raised:
-            error = _alone(raised)
-            if isinstance(error, OSError):
-                sys.stdout = None  # Python would complain once more when it flushes at the end
-            if isinstance(error, BrokenPipeError):
-                return  # whoever read this has seen enough
-            code = _exit_code(error)
-            if code is None:
-                raise
-            output.err.print(f"[bold red]Error:[/] {escape(str(error))}{_advice(error)}")
-            sys.exit(code)
 
     return run  # type: ignore[return-value]
+
+
+@contextlib.contextmanager
+def answering(
+    as_json: bool, exit_code: Callable[[Exception], int | None], advice: Callable[[Exception], str] = lambda _: ""
+) -> Iterator[Output]:
+    """The whole of a command: what it raises becomes one clear line and an exit code, as far as there is one for it."""
+    # Python has none where they were closed.
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 - until the end
+    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115 - until the end
+    output = Output(as_json=as_json)
+    try:
+        yield output
+    except KeyboardInterrupt:
+        output.note("interrupted")
+        sys.exit(INTERRUPTED)
+    except Exception as raised:
+        error = _alone(raised)
+        if isinstance(error, OSError):
+            sys.stdout = None  # Python would complain once more when it flushes at the end
+        if isinstance(error, BrokenPipeError):
+            return  # whoever read this has seen enough
+        code = exit_code(error)
+        if code is None:
+            raise
+        output.err.print(f"[bold red]Error:[/] {escape(str(error))}{advice(error)}")
+        sys.exit(code)
 
 
 def _alone(error: Exception) -> Exception:

@@ -222,7 +222,7 @@ class Producer:
         self._batches += 1
         key = f"{self._name}:{self._batches}"
         try:
-            places = await self._client._produce(self.topic, [waiting.message for waiting in batch], key, self._retries)
+            places = await self._request([waiting.message for waiting in batch], key, batch[-1].since)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told to who sent these, and the rest goes on
             if len(batch) > 1 and _is_of_one(error, batch):
                 middle = len(batch) // 2
@@ -235,6 +235,10 @@ class Producer:
                 if not waiting.stored.done():
                     waiting.stored.set_result(placed)
                 self._release(waiting)
+
+    async def _request(self, messages: list[ProduceMessage[bytes]], key: str, since: float) -> list[Placed]:
+        """`since`: when the newest of them was sent, by the clock of the loop."""
+        return await self._client._produce(self.topic, messages, key, self._retries)
 
     def _fail(self, batch: Iterable[_Waiting], error: BaseException) -> None:
         self._first_failure = self._first_failure or error

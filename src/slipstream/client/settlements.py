@@ -26,10 +26,11 @@ class Settlements:
     So a single message is acked at once, and many cost few requests, without anybody waiting for a timer.
     """
 
-    def __init__(self, client: AsyncClient, topic: str, group: str) -> None:
+    def __init__(self, client: AsyncClient, topic: str, group: str, owner: str | None = None) -> None:
         self._client = client
         self._topic = topic
         self._group = group
+        self._owner = owner or client.owner
         self._waiting: list[_Settlement] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -92,7 +93,7 @@ class Settlements:
                 return
 
     async def _say(self, batch: list[_Settlement]) -> None:
-        names = {"topic": self._topic, "group": self._group, "owner": self._client.owner}
+        names = {"topic": self._topic, "group": self._group, "owner": self._owner}
         failed: list[Failure] = []
         done = [settlement.place for settlement in batch if settlement.nack is None]
         if done:

@@ -14,7 +14,7 @@ from slipstream.api import (
     TopicSummary,
 )
 from slipstream.client.part import Part, topic_path
-from slipstream.client.retry import Repeat
+from slipstream.client.retry import Repeat, Retries
 
 
 class Topics(Part):
@@ -27,8 +27,13 @@ class Topics(Part):
             await client.create_topic("orders", 3, config=TopicConfigFields(retention_ms=3_600_000))
         """
         request = CreateTopicRequest(name=name, partitions=partitions, config=config or TopicConfigFields())
+        return await self._create_topic(request, None)
+
+    async def _create_topic(self, request: CreateTopicRequest, retries: Retries | None) -> TopicCreated:
         # SAFE: creating it again changes nothing (ruling 9). After a lost answer `created` may be false.
-        return await self._transport.call("POST", "/v2/topics", TopicCreated, Repeat.SAFE, body=request)
+        return await self._transport.call(
+            "POST", "/v2/topics", TopicCreated, Repeat.SAFE, body=request, retries=retries
+        )
 
     async def topics(self) -> list[TopicSummary]:
         """All topics, dead letters too."""

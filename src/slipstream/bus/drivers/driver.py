@@ -74,7 +74,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     verdict: Literal["ok", "warning", "problem"]
     what: str
-    """What was looked at, in two or three words."""
+    """What was looked at, in two or three words. A problem of the `connection` is that the engine cannot be reached."""
     text: str
     """What was found, and for a problem what to do."""
 
@@ -151,8 +151,9 @@ class Driver(Protocol):
         """From offset `start` up to, and without, `end`; None for what is there now."""
         ...
 
-    def tap(self, prefix: str) -> AsyncIterator[Stored]:
-        """Whatever is published from now on to topics whose names start so, without taking it from anybody."""
+    def tap(self, prefix: str, listening: asyncio.Event | None = None) -> AsyncIterator[Stored]:
+        """Whatever is published from now on to topics whose names start so, without taking it from anybody. The event
+        is set when nothing that is published afterwards can be missed."""
         ...
 
     def examine(self, prefix: str) -> AsyncIterator[Finding]:

@@ -162,9 +162,11 @@ class EmbeddedDriver:
         except LogUnreadable as error:
             raise BusError(f"{partition.topic.name}/{partition.number} cannot be read on: {error}") from error
 
-    async def tap(self, prefix: str) -> AsyncIterator[Stored]:
+    async def tap(self, prefix: str, listening: asyncio.Event | None = None) -> AsyncIterator[Stored]:
         engine = self.native
         seen: dict[Partition, int] = {partition: partition.committed for partition in self._matching(prefix)}
+        if listening is not None:
+            listening.set()
         written = asyncio.Event()
         try:
             while True:

@@ -98,8 +98,8 @@ class CoreDriver:
         raise Unsupported("core NATS keeps no log: set NATS_JETSTREAM=true")
         yield  # type: ignore[unreachable]
 
-    def tap(self, prefix: str) -> AsyncIterator[Stored]:
-        return tap(self._connection, prefix)
+    def tap(self, prefix: str, listening: asyncio.Event | None = None) -> AsyncIterator[Stored]:
+        return tap(self._connection, prefix, listening)
 
     def examine(self, prefix: str) -> AsyncIterator[Finding]:
         return examine(self._settings, prefix)

@@ -136,8 +136,8 @@ class JetStreamDriver:
             with contextlib.suppress(NotFoundError):  # it was idle for too long, and is gone already
                 await self._js.delete_consumer(stream, info.name)
 
-    def tap(self, prefix: str) -> AsyncIterator[Stored]:
-        return tap(self._connection, prefix)
+    def tap(self, prefix: str, listening: asyncio.Event | None = None) -> AsyncIterator[Stored]:
+        return tap(self._connection, prefix, listening)
 
     def examine(self, prefix: str) -> AsyncIterator[Finding]:
         return examine(self._settings, prefix)

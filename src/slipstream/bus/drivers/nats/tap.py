@@ -17,7 +17,7 @@ from slipstream.bus.drivers.nats.headers import from_headers
 NOT_TOPICS = ("$", "_INBOX.")
 
 
-async def tap(connection: Connection, prefix: str) -> AsyncIterator[Stored]:
+async def tap(connection: Connection, prefix: str, listening: asyncio.Event | None) -> AsyncIterator[Stored]:
     """A reader that does not keep up misses messages, and slows down nobody."""
     arrived: asyncio.Queue[Msg] = asyncio.Queue()
 
@@ -28,6 +28,8 @@ async def tap(connection: Connection, prefix: str) -> AsyncIterator[Stored]:
     subscription = await connection.nats.subscribe(f"{whole_tokens}{dot}>", cb=hear)
     try:
         await connection.nats.flush()
+        if listening is not None:
+            listening.set()
         while True:
             msg = await arrived.get()
             if msg.subject.startswith(prefix) and not msg.subject.startswith(NOT_TOPICS):

@@ -1,0 +1,224 @@
+"""`slipstream bus tap` and `slipstream bus doctor`, as processes, on engines that really run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slipstream.bus import Bus, Message, Reject, open_bus
+from tests.bus.recorder import Recorder
+from tests.bus.sites import make_site
+from tests.bus.sites.http import HttpSite
+from tests.bus.sites.site import Site
+from tests.client.loop import in_loop
+
+
+@pytest.fixture(scope="module", params=["http", "nats"])
+def site(request: pytest.FixtureRequest) -> Iterator[Site]:
+    made = make_site(request.param)
+    yield made
+    made.close()
+
+
+def environment(**variables: str) -> dict[str, str]:
+    ours = ("SLIPSTREAM_", "MESSAGE_BUS_", "BUS_", "NATS_", "PUBSUB_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    return {**kept, "NO_COLOR": "1", **variables}
+
+
+def run(*arguments: str, expect: int = 0, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "slipstream", "bus", *arguments]
+    ended = subprocess.run(
+        command, env=environment(**variables), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == expect, f"{ended.returncode}\n{ended.stdout}\n{ended.stderr}"
+    assert "Traceback" not in ended.stderr
+    return ended
+
+
+@contextlib.contextmanager
+def tapping(site: Site, *arguments: str, stdout: int = subprocess.PIPE) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A tap that listens, and what it said of itself."""
+    command = [sys.executable, "-m", "slipstream", "bus", "tap", *arguments]
+    with subprocess.Popen(
+        command, env=environment(**site.environment()), stdout=stdout, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        try:
+            yield process, process.stderr.readline()
+        finally:
+            process.kill()
+
+
+def make(site: Site, *topics: str) -> None:
+    """Before somebody listens: a topic of NATS that is made by its first message is heard with it twice."""
+
+    async def ensure() -> None:
+        async with open_bus(**site.settings()) as bus:
+            for topic in topics:
+                await bus.ensure_topic(topic)
+
+    asyncio.run(ensure())
+
+
+async def publish(site: Site, topic: str, *data: bytes, **given: Any) -> None:
+    async with open_bus(**site.settings()) as bus:
+        for each in data:
+            await bus.publish(topic, each, **given)
+
+
+# tap
+
+
+def test_what_passes_is_a_line_of_what_somebody_looks_for(site: Site) -> None:
+    make(site, "lines.orders", "other")
+    with tapping(site, "lines.*", "--limit", "2") as (process, said):
+        assert "listening to lines.* on " in said
+        assert site.driver in said
+        attributes = {"correlationId": "c-17", "customerId": "C 4\n2"}
+        asyncio.run(publish(site, "other", b"not this"))
+        asyncio.run(publish(site, "lines.orders", b'{"books": 2}', attributes=attributes, key="user:1"))
+        asyncio.run(publish(site, "lines.orders", b"[bold]" + b"x" * 300, attributes=attributes))
+        shown, error = process.communicate(timeout=30)
+    first, second = shown.splitlines()
+    assert first.split(maxsplit=1)[1] == 'lines.orders 12 B user:1 c-17 {"books": 2} customerId=C 4\\n2'
+    assert second.split(maxsplit=1)[1] == "lines.orders 306 B - c-17 [bold]" + "x" * 194 + "… customerId=C 4\\n2"
+    assert (process.returncode, error) == (0, "")
+
+
+def test_for_machines_a_message_is_a_line_of_json_with_all_of_it(site: Site) -> None:
+    make(site, "json.orders")
+    with tapping(site, "json.*", "--json", "--limit", "2") as (process, _):
+        asyncio.run(publish(site, "json.orders", b"text", b"\xff", attributes={"correlationId": "c"}, key="k"))
+        shown, _ = process.communicate(timeout=30)
+    text, raw = (json.loads(line) for line in shown.splitlines())
+    assert (text["topic"], text["key"], text["data"]) == ("json.orders", "k", "text")
+    assert text["attributes"]["correlationId"] == "c"
+    assert "traceparent" in text["attributes"]
+    assert (raw["data"], raw["encoding"]) == ("/w==", "base64")
+
+
+@in_loop
+async def test_nothing_is_taken_from_a_group(site: Site) -> None:
+    async with open_bus(**site.settings()) as bus:
+        handled = Recorder()
+        await bus.subscribe("taken.orders", "g", handled)
+        with tapping(site, "taken.*", "--limit", "2") as (process, _):
+            await bus.publish("taken.orders", "a")
+            await bus.publish("taken.orders", "b")
+            await asyncio.to_thread(process.communicate, timeout=30)
+        assert [message.data for message in await handled.have(2)] == [b"a", b"b"]
+
+
+def test_the_prefix_of_the_application_is_not_part_of_the_names(site: Site) -> None:
+    make(site, "orders", "dev.orders")
+    with tapping(site, "orders", "--prefix", "dev.", "--limit", "1", "--json") as (process, said):
+        assert "dev.orders" in said
+        asyncio.run(publish(site, "orders", b"not this"))
+        asyncio.run(publish(site, "dev.orders", b"this"))
+        shown, _ = process.communicate(timeout=30)
+    message = json.loads(shown)
+    assert (message["topic"], message["data"]) == ("orders", "this")
+
+
+def test_ctrl_c_ends_a_tap_quietly(site: Site) -> None:
+    with tapping(site) as (process, _):
+        process.send_signal(signal.SIGINT)
+        shown, error = process.communicate(timeout=30)
+    assert (process.returncode, shown, error) == (130, "", "")
+
+
+def test_who_closes_the_pipe_ends_a_tap_quietly(site: Site) -> None:
+    make(site, "pipe")
+    reader, writer = os.pipe()
+    with tapping(site, stdout=writer) as (process, _):
+        os.close(writer)
+        os.close(reader)
+        asyncio.run(publish(site, "pipe", b"x"))
+        _, error = process.communicate(timeout=30)
+    assert (process.returncode, error) == (0, "")
+
+
+@pytest.mark.parametrize("driver", ["embedded", "memory"])
+def test_inside_an_application_there_is_nothing_to_tap(driver: str, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    said = run("tap", "--driver", driver, expect=1, SLIPSTREAM_DATA=str(data)).stderr
+    assert f"slipstream serve --data {data}" in said
+    assert "MESSAGE_BUS_DRIVER=http" in said
+    assert not data.exists()
+
+
+def test_where_nobody_answers_a_tap_says_what_to_do() -> None:
+    away = {"MESSAGE_BUS_DRIVER": "http", "SLIPSTREAM_URL": "http://me:secret@127.0.0.1:9"}
+    said = run("tap", expect=5, BUS_CONNECT_TIMEOUT_MS="300", **away).stderr
+    assert "slipstream serve" in said
+    assert "secret" not in said
+
+
+@pytest.mark.parametrize("command", ["tap", "doctor"])
+def test_settings_that_make_no_sense_are_named(command: str) -> None:
+    assert "MESSAGE_BUS_DRIVER='carrier-pigeon'" in run(command, expect=2, MESSAGE_BUS_DRIVER="carrier-pigeon").stderr
+    assert "--driver" in run(command, "--driver", "carrier-pigeon", expect=2).stderr
+    assert "BUS_PREFIX" in run(command, "--driver", "http", "--prefix", "a b", expect=2).stderr
+
+
+# doctor
+
+
+def test_an_engine_in_order_is_well(site: Site) -> None:
+    said = run("doctor", "--prefix", "nobody-uses-this.", **site.environment()).stdout
+    assert "ok      connection: " in said
+    assert said.splitlines()[-1] == f"{site.driver} is well"
+    found = json.loads(run("doctor", "--prefix", "nobody-uses-this.", "--json", **site.environment()).stdout)
+    assert (found["driver"], found["verdict"]) == (site.driver, "ok")
+    assert {"verdict", "what", "text"} == set(found["findings"][0])
+
+
+@in_loop
+async def test_dead_letters_are_a_warning_and_no_problem(site: Site) -> None:
+    async with open_bus(**site.settings(), prefix="sick.") as bus:
+        await _bury_one(bus)
+    said = run("doctor", "--prefix", "sick.", **site.environment()).stdout
+    assert "warning " in said
+    assert "orders.DLQ" in said
+    assert said.splitlines()[-1] == f"{site.driver} works, with 1 warning"
+    found = json.loads(run("doctor", "--prefix", "sick.", "--json", **site.environment()).stdout)
+    assert found["verdict"] == "warning"
+
+
+async def _bury_one(bus: Bus) -> None:
+    async def refuse(message: Message) -> None:
+        raise Reject("nobody wants it")
+
+    letters = Recorder()
+    await bus.subscribe("orders.DLQ", "undertaker", letters)
+    await bus.subscribe("orders", "g", refuse)
+    await bus.publish("orders", "a")
+    await letters.have(1)
+
+
+@pytest.mark.parametrize("variable", [{"SLIPSTREAM_URL": "http://127.0.0.1:9"}, {"NATS_URL": "nats://127.0.0.1:9"}])
+def test_an_engine_that_is_away_is_a_problem_of_the_connection(variable: dict[str, str]) -> None:
+    driver = "nats" if "NATS_URL" in variable else "http"
+    away = {"MESSAGE_BUS_DRIVER": driver, "BUS_CONNECT_TIMEOUT_MS": "300", **variable}
+    said = run("doctor", expect=5, **away).stdout
+    assert "problem connection: " in said
+    assert said.splitlines()[-1] == f"1 problem on {driver}"
+    assert json.loads(run("doctor", "--json", expect=5, **away).stdout)["verdict"] == "problem"
+
+
+def test_a_directory_that_another_process_has_is_a_problem(tmp_path: Path) -> None:
+    site = HttpSite()
+    with contextlib.closing(site):
+        said = run("doctor", "--driver", "embedded", expect=1, SLIPSTREAM_DATA=str(site.server.data)).stdout
+    assert "problem" in said

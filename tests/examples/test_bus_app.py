@@ -1,0 +1,65 @@
+"""The example of the bus is run as a user would run it: on one engine after the other, by the environment alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.bus.sites import make_site
+from tests.bus.sites.site import Site
+
+APP = Path(__file__).parents[2] / "examples" / "bus_app.py"
+
+SAID = [
+    "all done",
+    "counted a dragon",
+    "counted one lamp",
+    "counted three pens",
+    "counted two books",
+    "dead letter: a dragon, because we do not ship dragons",
+    "shipped one lamp to Bremen",
+    "shipped three pens to Bremen",
+    "shipped two books to Bremen",
+]
+
+
+@pytest.fixture(params=["embedded", "http", "nats"])
+def site(request: pytest.FixtureRequest) -> Iterator[Site]:
+    made = make_site(request.param)
+    yield made
+    made.close()
+
+
+def test_it_does_its_work_and_ends_the_first_time_and_the_second(site: Site) -> None:
+    environment = os.environ | site.environment()
+    for _ in range(2):
+        ended = subprocess.run(
+            [sys.executable, str(APP)], env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert sorted(ended.stdout.splitlines()) == SAID, ended.stderr
+        assert "Traceback" not in ended.stderr
+
+
+def test_ctrl_c_ends_it_and_the_next_one_does_what_it_left(site: Site) -> None:
+    environment = os.environ | site.environment()
+    with subprocess.Popen(
+        [sys.executable, str(APP)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        rest, error = process.communicate(timeout=60)
+    assert (process.returncode, "Traceback" in error) == (0, False), error
+    ended = subprocess.run(
+        [sys.executable, str(APP)], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    said = [*first.splitlines(), *rest.splitlines(), *ended.stdout.splitlines()]
+    assert said[-1] == "all done", ended.stderr
+    assert set(said) == set(SAID)
