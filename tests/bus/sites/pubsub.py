@@ -21,7 +21,9 @@ PROJECT = "tests"
 class PubSubSite(Site):
     driver = "pubsub"
     orders = False  # it hands out from a Go map, which has no order; the real service orders messages with the same key
-    counts_across_processes = False  # it leaves delivery_attempt at 0; the real service counts beside a dead-letter policy
+    counts_across_processes = (
+        False  # it leaves delivery_attempt at 0; the real service counts beside a dead-letter policy
+    )
     keeps_before_subscribed = False  # a subscription begins when it is made, here and at Google
     reads = False  # neither has a log
 

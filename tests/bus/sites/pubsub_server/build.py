@@ -28,9 +28,7 @@ def server() -> Path:
         return binary
     go = shutil.which("go")
     missing = [
-        package
-        for package, there in (("golang-go", go), ("golang-google-cloud-dev", PSTEST.exists()))
-        if not there
+        package for package, there in (("golang-go", go), ("golang-google-cloud-dev", PSTEST.exists())) if not there
     ]
     if go is None or missing:
         raise Missing(f"the Pub/Sub server of the tests cannot be built without: {' '.join(missing)} (Debian packages)")
