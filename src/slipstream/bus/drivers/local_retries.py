@@ -9,9 +9,13 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import logging
 from collections.abc import Sequence
 
 from slipstream.bus.drivers.driver import Delivery, Source
+from slipstream.bus.errors import BusError
+
+log = logging.getLogger(__name__)
 
 
 class LocalRetries:
@@ -99,12 +103,18 @@ class LocalRetries:
         return await self._source.lag()
 
     async def stop(self) -> None:
-        """What waits for its time is given back: somebody else may take it now."""
+        """What waits for its time is given back: somebody else may take it now. We must not, so the engine is asked for
+        nothing more before it hears of that."""
         self._stopped = True
-        while self._due:
-            await self._source.nack(heapq.heappop(self._due)[2], 0, "the subscriber was closed")
         await self._source.stop()
         self._nacked.set()
+        due, self._due = self._due, []
+        nacks = (self._source.nack(delivery, 0, "the subscriber was closed") for _, _, delivery in due)
+        for failure in await asyncio.gather(*nacks, return_exceptions=True):
+            if isinstance(failure, BusError):
+                log.debug("a message is not given back, and comes again when its lease is over: %s", failure)
+            elif isinstance(failure, BaseException):
+                raise failure
 
     async def close(self) -> None:
         if self._pulling is not None:
