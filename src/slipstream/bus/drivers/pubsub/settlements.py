@@ -23,13 +23,15 @@ from slipstream.bus.errors import BusError, BusUnavailable
 IDS_MAX = 1_000
 """In one call: its size is limited, and an id has about 200 bytes."""
 CALL_TIMEOUT_S = 15.0
+NACK_PATIENCE_S = 5.0
+"""Nothing is lost by one that is not heard: the message comes again when its lease is over."""
 PAUSE_S_FIRST = 0.05
 PAUSE_S_MAX = 1.0
 
 
 class Settlements:
-    """Of one subscription. `patience_s` is how long one word is repeated: as long as a lease, after which the message
-    is handed out again and settled anew."""
+    """Of one subscription. `patience_s` is how long an ack is repeated: as long as a lease, after which the message is
+    handed out again and settled anew."""
 
     def __init__(self, channel: Any, subscription: str, patience_s: float) -> None:
         self._acknowledge = acknowledging(channel)
@@ -38,7 +40,7 @@ class Settlements:
         self._patience_s = patience_s
         self._loop = asyncio.get_running_loop()
         self._acks = _Line(self._send_acks)
-        self._nacks = _Line(lambda ids: self._send_deadline(ids, 0, self._patience_s))
+        self._nacks = _Line(lambda ids: self._send_deadline(ids, 0, NACK_PATIENCE_S))
 
     async def ack(self, ack_id: str) -> None:
         await self._acks.say(ack_id)
