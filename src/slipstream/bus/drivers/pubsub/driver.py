@@ -91,7 +91,8 @@ class PubSubDriver:
 
         subscription = await asyncio.to_thread(join)
         restore = join if self._settings.ensure else None
-        return LocalRetries(PubSubSource(self.native.subscriber_channel, subscription, topic, options, restore))
+        source = PubSubSource(self.native.subscriber_channel, subscription, topic, options, restore)
+        return LocalRetries(source, options.max_in_flight)
 
     # The rest
 
