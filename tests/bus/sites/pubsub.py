@@ -26,6 +26,7 @@ class PubSubSite(Site):
     )
     keeps_before_subscribed = False  # a subscription begins when it is made, here and at Google
     reads = False  # neither has a log
+    dedupes = False  # neither knows ids but its own
 
     def __init__(self) -> None:
         try:
