@@ -66,22 +66,24 @@ def connect(settings: BusSettings) -> PubSubNative:
     would look at PUBSUB_EMULATOR_HOST by themselves, and the settings have the last word."""
     if settings.pubsub_emulator_host:
         project = settings.pubsub_project or LOCAL_PROJECT
-        channels = [grpc.insecure_channel(settings.pubsub_emulator_host, options=_OPTIONS) for _ in range(2)]
+        host = settings.pubsub_emulator_host
+        channels = [grpc.insecure_channel(host, options=_OPTIONS) for _ in range(2)]
     else:
         credentials, default_project = _credentials()
         project = settings.pubsub_project or default_project
         if not project:
             raise InvalidArgument("the credentials name no project: set GOOGLE_CLOUD_PROJECT")
+        host = PublisherGrpcTransport.DEFAULT_HOST
         channels = [
-            transport.create_channel(transport.DEFAULT_HOST, credentials=credentials, options=_OPTIONS)
+            transport.create_channel(host, credentials=credentials, options=_OPTIONS)
             for transport in (PublisherGrpcTransport, SubscriberGrpcTransport)
         ]
     return PubSubNative(
         PublisherClient(
             publisher_options=PublisherOptions(enable_message_ordering=True),
-            transport=PublisherGrpcTransport(channel=channels[0]),
+            transport=PublisherGrpcTransport(host=host, channel=channels[0]),
         ),
-        SubscriberClient(transport=SubscriberGrpcTransport(channel=channels[1])),
+        SubscriberClient(transport=SubscriberGrpcTransport(host=host, channel=channels[1])),
         project,
     )
 
