@@ -3,13 +3,18 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+AS_ROOT = $(shell test "$$(id -u)" = 0 && echo env || { sudo -n true 2>/dev/null && echo sudo -n; } || echo false)
+APT = $(AS_ROOT) env DEBIAN_FRONTEND=noninteractive apt-get
+GO_PACKAGES = golang-go golang-google-cloud-dev
+INSTALL_GO = { $(APT) install -yq $(GO_PACKAGES) || { $(APT) update -q && $(APT) install -yq $(GO_PACKAGES); }; } >/dev/null 2>&1
+BUILD_PUBSUB_SERVER = $(BIN)/python -m tests.bus.sites.pubsub_server.build
 
-.PHONY: run test check bench bench-quick setup lock clean
+.PHONY: run test check bench bench-quick setup pubsub-server lock clean
 
 run: setup ## serve on http://127.0.0.1:8080 from ./slipstream-data
 	$(BIN)/slipstream serve $(ARGS)
 
-test: setup ## everything, slow tests too, in parallel
+test: setup pubsub-server ## everything, slow tests too, in parallel
 	$(BIN)/pytest $(ARGS)
 
 check: setup ## lint and types
@@ -34,8 +39,14 @@ $(STAMP): pyproject.toml requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
+pubsub-server: setup ## what the tests of the pubsub driver talk to: Google's own fake, built with Go, where it can be had
+	@$(BUILD_PUBSUB_SERVER) 2>/dev/null || { \
+		echo 'installing Go, for the Pub/Sub server of the tests'; \
+		$(INSTALL_GO); \
+		$(BUILD_PUBSUB_SERVER) || echo 'so the tests of the pubsub driver will be skipped'; }
+
 lock: ## after changing dependencies in pyproject.toml
 	uv pip compile --universal --generate-hashes --no-header --no-annotate --no-emit-index-url --group dev --python-version 3.11 pyproject.toml -o requirements.lock
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache

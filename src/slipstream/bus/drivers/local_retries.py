@@ -9,21 +9,36 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import logging
+from collections import deque
 from collections.abc import Sequence
 
 from slipstream.bus.drivers.driver import Delivery, Source
+from slipstream.bus.errors import BusError
+
+log = logging.getLogger(__name__)
+
+
+LOST_MAX = 10_000
+"""Attempts that are remembered of messages that were lost to us, should they come again."""
 
 
 class LocalRetries:
     """A source whose nacks wait in this process, and come again from `pull` when they are due, one attempt further.
 
-    What waits counts against the limit of `pull`: a subscriber never has more than its bound on lease, whether handlers
-    are at it or not. When the process dies the engine hands it out again, and the count begins anew.
+    While `waiting_max` of them wait, the engine is asked for nothing more. (What is on lease is bounded by the source:
+    what waits here is, too.) When the process dies the engine hands it out again, and the count begins anew.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, waiting_max: int) -> None:
         self._source = source
+        self._waiting_max = waiting_max
         self._due: list[tuple[float, int, Delivery]] = []
+        self._waiting: dict[str, Delivery] = {}
+        """The same, by id."""
+        self._attempts: dict[str, int] = {}
+        """Of what was handed out and not acked: if it comes again, its lease was lost, and that was an attempt."""
+        self._arrived: deque[Delivery] = deque()
         self._numbers = itertools.count()
         self._loop = asyncio.get_running_loop()
         self._nacked = asyncio.Event()
@@ -31,16 +46,18 @@ class LocalRetries:
         self._stopped = False
 
     async def pull(self, limit: int) -> Sequence[Delivery]:
-        due = self._take_due(limit)
-        if due or self._stopped:
-            return due or await self._rest(limit)
-        if self._pulling is None and limit > len(self._due):
-            self._pulling = asyncio.create_task(self._pull_engine(limit - len(self._due)))
-        await self._something()
-        if self._pulling is not None and self._pulling.done():
-            arrived, self._pulling = self._pulling.result(), None
-            return arrived
-        return self._take_due(limit)
+        if not (ready := self._take(limit)):
+            if self._stopped:
+                await self._pull_rest(limit)
+            else:
+                if self._pulling is None and len(self._due) < self._waiting_max:
+                    self._pulling = asyncio.create_task(self._pull_engine(limit))
+                await self._something()
+                if self._pulling is not None and self._pulling.done():
+                    pulling, self._pulling = self._pulling, None
+                    self._arrive(pulling.result())
+            ready = self._take(limit)
+        return ready
 
     async def _pull_engine(self, limit: int) -> Sequence[Delivery]:
         return await self._source.pull(limit)
@@ -58,21 +75,41 @@ class LocalRetries:
         finally:
             waiting.cancel()
 
-    async def _rest(self, limit: int) -> Sequence[Delivery]:
+    async def _pull_rest(self, limit: int) -> None:
         if self._pulling is not None:
             pulling, self._pulling = self._pulling, None
-            if arrived := await pulling:
-                return arrived
-        return await self._source.pull(limit)
+            self._arrive(await pulling)
+        if not self._arrived:
+            self._arrive(await self._source.pull(limit))
 
-    def _take_due(self, limit: int) -> list[Delivery]:
-        due: list[Delivery] = []
+    def _arrive(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            if (waiting := self._waiting.get(delivery.id)) is not None:
+                waiting.handle = delivery.handle  # its lease was lost while it waited, and is ours again
+                continue
+            if (attempt := self._attempts.get(delivery.id)) is not None:
+                delivery.attempt = max(delivery.attempt, attempt + 1)
+            self._arrived.append(delivery)
+
+    def _take(self, limit: int) -> list[Delivery]:
+        """Retries that are due, and then what has arrived, which may be more than there is room for by now."""
+        taken: list[Delivery] = []
         now = self._loop.time()
-        while self._due and len(due) < limit and self._due[0][0] <= now:
-            due.append(heapq.heappop(self._due)[2])
-        return due
+        while self._due and len(taken) < limit and self._due[0][0] <= now:
+            delivery = heapq.heappop(self._due)[2]
+            del self._waiting[delivery.id]
+            taken.append(delivery)
+        while self._arrived and len(taken) < limit:
+            taken.append(self._arrived.popleft())
+        for delivery in taken:
+            self._attempts.pop(delivery.id, None)
+            self._attempts[delivery.id] = delivery.attempt
+        while len(self._attempts) > LOST_MAX:
+            del self._attempts[next(iter(self._attempts))]
+        return taken
 
     async def ack(self, delivery: Delivery) -> None:
+        self._attempts.pop(delivery.id, None)
         await self._source.ack(delivery)
 
     async def nack(self, delivery: Delivery, delay_s: float, reason: str) -> None:
@@ -90,6 +127,7 @@ class LocalRetries:
             handle=delivery.handle,
         )
         heapq.heappush(self._due, (self._loop.time() + delay_s, next(self._numbers), again))
+        self._waiting[again.id] = again
         self._nacked.set()
 
     async def extend(self, deliveries: Sequence[Delivery], deadline_s: float) -> Sequence[Delivery]:
@@ -99,12 +137,19 @@ class LocalRetries:
         return await self._source.lag()
 
     async def stop(self) -> None:
-        """What waits for its time is given back: somebody else may take it now."""
+        """What waits for its time is given back: somebody else may take it now. We must not, so the engine is asked for
+        nothing more before it hears of that."""
         self._stopped = True
-        while self._due:
-            await self._source.nack(heapq.heappop(self._due)[2], 0, "the subscriber was closed")
         await self._source.stop()
         self._nacked.set()
+        due, self._due = self._due, []
+        self._waiting.clear()
+        nacks = (self._source.nack(delivery, 0, "the subscriber was closed") for _, _, delivery in due)
+        for failure in await asyncio.gather(*nacks, return_exceptions=True):
+            if isinstance(failure, BusError):
+                log.debug("a message is not given back, and comes again when its lease is over: %s", failure)
+            elif isinstance(failure, BaseException):
+                raise failure
 
     async def close(self) -> None:
         if self._pulling is not None:

@@ -88,7 +88,7 @@ class CoreDriver:
     async def subscribe(self, topic: str, group: str, options: SubscribeOptions) -> LocalRetries:
         source = CoreSource(self._connection, topic, group, options.max_in_flight)
         await source.open()
-        return LocalRetries(source)
+        return LocalRetries(source, options.max_in_flight)
 
     async def ensure_topic(self, topic: str, partitions: int | None = None, retention_ms: int | None = None) -> None:
         """A subject exists when somebody listens to it."""

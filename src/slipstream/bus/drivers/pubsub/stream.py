@@ -1,0 +1,175 @@
+"""A streaming pull: one thread that reads what the engine sends, and opens the stream again when it ends.
+
+The real service ends each stream after half an hour or so; and then there are networks.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import random
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from google.api_core.exceptions import NotFound
+
+from slipstream.bus.drivers.pubsub.calls import StreamingPullRequest, route, streaming_pull
+from slipstream.bus.drivers.pubsub.errors import GOOGLE_ERRORS, as_google, bus_error, is_passing
+from slipstream.bus.errors import BusError
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_S = 30.0
+"""Google's clients do the same; without it, something in between takes the stream for dead."""
+PAUSE_S_FIRST = 0.1
+PAUSE_S_MAX = 5.0
+PAUSE_S_MAX_REFUSED = 30.0
+"""Where it is not a matter of the network: somebody has to give permission back."""
+
+
+class Stream:
+    """Calls `arrive`, in its thread, with what the engine sends. It reads no further while `max_outstanding` messages
+    are not released: the engine is asked to send no more, but not all emulators know that."""
+
+    def __init__(
+        self,
+        channel: Any,
+        subscription: str,
+        *,
+        max_outstanding: int,
+        lease_s: int,
+        arrive: Callable[[Sequence[Any]], None],
+        restore: Callable[[], object] | None,
+    ) -> None:
+        self._pull = streaming_pull(channel)
+        self._subscription = subscription
+        self._max_outstanding = max_outstanding
+        self._lease_s = lease_s
+        self._arrive = arrive
+        self._restore = restore
+        """Makes the subscription again that somebody has deleted; None where that is not ours to do."""
+        self._client_id = str(uuid.uuid4())
+        self._call: Any = None
+        self._outstanding = 0
+        self._changed = threading.Condition()
+        self._stopped = threading.Event()
+        self._is_in_trouble = False
+        self._came = False
+        """Whether anything did, since the stream was opened."""
+        self._thread = threading.Thread(target=self._run, name=f"slipstream-pubsub {subscription}", daemon=True)
+        self._thread.start()
+
+    def release(self, count: int) -> None:
+        """So many messages are settled, or lost to us."""
+        with self._changed:
+            self._outstanding -= count
+            assert self._outstanding >= 0, "more messages were released than had arrived"
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """Nothing arrives any more when this returns. What is on its way comes to somebody else when its lease is
+        over."""
+        with self._changed:
+            self._stopped.set()
+            if self._call is not None:
+                self._call.cancel()
+            self._changed.notify()
+        self._thread.join()
+
+    # In its thread
+
+    def _run(self) -> None:
+        pause_s = PAUSE_S_FIRST
+        while not self._stopped.is_set():
+            self._came = False
+            error: BaseException | None = None
+            try:
+                self._read()
+            except GOOGLE_ERRORS as failure:
+                error = failure
+            except Exception as failure:  # noqa: BLE001 - a subscriber that is deaf and says nothing helps nobody
+                error = failure
+            if self._stopped.is_set():
+                return
+            if self._came:
+                pause_s = PAUSE_S_FIRST
+                if error is None or is_passing(error):
+                    log.debug("%s: the stream ended, and is opened again: %s", self._subscription, error)
+                    continue
+            if error is not None and self._mend(error):
+                continue
+            with self._changed:
+                # Not all subscribers at the same time.
+                self._changed.wait_for(self._stopped.is_set, pause_s * random.uniform(0.5, 1.0))
+            pause_s = min(pause_s * 2, PAUSE_S_MAX if error is None or is_passing(error) else PAUSE_S_MAX_REFUSED)
+
+    def _read(self) -> None:
+        """Until the stream ends."""
+        self._wait_for_room()
+        requests: queue.SimpleQueue[None] = queue.SimpleQueue()
+        call = self._pull(self._requests(requests), metadata=route("subscription", self._subscription))
+        with self._changed:
+            self._call = call
+            if self._stopped.is_set():
+                call.cancel()
+        try:
+            for response in call:
+                self._came = True
+                self._recover()
+                self._hand_over(response.received_messages)
+                self._wait_for_room()
+        finally:
+            call.cancel()
+            requests.put(None)  # lets go of the thread that gRPC reads them with
+
+    def _requests(self, end: queue.SimpleQueue[None]) -> Iterator[Any]:
+        yield StreamingPullRequest(
+            subscription=self._subscription,
+            client_id=self._client_id,
+            stream_ack_deadline_seconds=self._lease_s,
+            max_outstanding_messages=self._max_outstanding,
+        )
+        while True:
+            try:
+                end.get(timeout=HEARTBEAT_S)
+            except queue.Empty:
+                yield StreamingPullRequest()
+            else:
+                return
+
+    def _hand_over(self, messages: Sequence[Any]) -> None:
+        with self._changed:
+            if self._stopped.is_set():
+                return
+            self._outstanding += len(messages)
+            self._arrive(messages)
+
+    def _wait_for_room(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped.is_set() or self._outstanding < self._max_outstanding)
+
+    def _mend(self, error: BaseException) -> bool:
+        """Says that there is trouble, once; and whether it is over by now."""
+        failure = bus_error(error, f"{self._subscription} gives no messages")
+        is_deleted = isinstance(as_google(error), NotFound)
+        if not self._is_in_trouble:
+            self._is_in_trouble = True
+            level = logging.WARNING if is_passing(error) or (is_deleted and self._restore) else logging.ERROR
+            log.log(level, "pubsub: %s; trying on", failure)
+        if is_deleted and self._restore is not None:
+            try:
+                self._restore()
+            except BusError as still:
+                log.debug("pubsub: %s is not restored: %s", self._subscription, still)
+            else:
+                log.warning("pubsub: %s was deleted, and is made again", self._subscription)
+                self._is_in_trouble = False
+                return True
+        return False
+
+    def _recover(self) -> None:
+        if self._is_in_trouble:
+            self._is_in_trouble = False
+            log.info("pubsub: %s gives messages again", self._subscription)

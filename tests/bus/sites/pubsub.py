@@ -1,0 +1,96 @@
+"""Google Pub/Sub, as Google's own fake of it: `pubsub_server`."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import socket
+import subprocess
+import threading
+from typing import Any
+
+import pytest
+
+from tests.bus.sites.pubsub_server.build import Missing, server
+from tests.bus.sites.site import Site
+
+PROJECT = "tests"
+
+
+class PubSubSite(Site):
+    driver = "pubsub"
+    orders = False  # it hands out from a Go map, which has no order; the real service orders messages with the same key
+    counts_across_processes = (
+        False  # it leaves delivery_attempt at 0; the real service counts beside a dead-letter policy
+    )
+    keeps_before_subscribed = False  # a subscription begins when it is made, here and at Google
+    reads = False  # neither has a log
+    dedupes = False  # neither knows ids but its own
+
+    def __init__(self) -> None:
+        try:
+            program = server()
+        except Missing as missing:
+            pytest.skip(str(missing))
+        self.port = _free_port()
+        # It ends with its stdin: when this process is gone, by whatever way, so is the server.
+        self._process = subprocess.Popen(
+            [program, str(self.port)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._reading = threading.Thread(target=self._read, daemon=True)
+        self._reading.start()
+        self._await("listening")
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def settings(self) -> dict[str, Any]:
+        return {"driver": "pubsub", "pubsub_emulator_host": self.address, "pubsub_project": PROJECT}
+
+    def environment(self) -> dict[str, str]:
+        return {
+            "MESSAGE_BUS_DRIVER": "pubsub",
+            "PUBSUB_EMULATOR_HOST": self.address,
+            "GOOGLE_CLOUD_PROJECT": PROJECT,
+        }
+
+    def stop_server(self) -> None:
+        """Only its port and its connections: all that it knows is in memory, and would be gone (`main.go`)."""
+        os.kill(self._process.pid, signal.SIGUSR1)
+        self._await("stopped")
+
+    def start_server(self) -> None:
+        os.kill(self._process.pid, signal.SIGUSR2)
+        self._await("listening")
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._reading.join()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                self._lines.put(line.strip())
+        self._lines.put("ended")
+
+    def _await(self, wanted: str) -> None:
+        line = self._lines.get(timeout=30)
+        assert line == wanted, f"the Pub/Sub server says {line!r}, not {wanted!r}"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
