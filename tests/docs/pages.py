@@ -13,6 +13,7 @@ README = ROOT / "README.md"
 PROTOCOL = ROOT / "docs" / "protocol.md"
 OPERATIONS = ROOT / "docs" / "operations.md"
 CLIENT = ROOT / "docs" / "client.md"
+BUS = ROOT / "docs" / "bus.md"
 CONFIGURATION = ROOT / "docs" / "configuration.md"
 TESTING = ROOT / "docs" / "testing.md"
 GENERATED = [ROOT / "docs" / name for name in generate_docs.PAGES]

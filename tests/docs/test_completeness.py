@@ -20,6 +20,8 @@ from scripts.generate_docs import PAGES as GENERATED
 from slipstream import api
 from slipstream.broker import DeadLetter, Envelope, RetryPolicy, RoutingDecision
 from slipstream.broker.changes import Change
+from slipstream.bus import BusSettings, SubscribeOptions
+from slipstream.bus import Message as BusMessage
 from slipstream.cli import main
 from slipstream.client import AsyncClient, Worker
 from slipstream.server import wire
@@ -29,7 +31,7 @@ from slipstream.server.v1 import V1
 from slipstream.server.v2.codec import STATUS_OF_CODE
 from slipstream.server.v2.openapi import openapi
 from slipstream.settings import Settings, describe_settings
-from tests.docs.pages import CLIENT, CONFIGURATION, OPERATIONS, PAGES, PROTOCOL, ROOT, quoted, rows, section
+from tests.docs.pages import BUS, CLIENT, CONFIGURATION, OPERATIONS, PAGES, PROTOCOL, ROOT, quoted, rows, section
 from tests.server_process import ServerProcess
 
 SOURCES = sorted((ROOT / "src" / "slipstream").rglob("*.py"))
@@ -195,6 +197,7 @@ def test_no_page_speaks_of_a_setting_that_is_not_there() -> None:
     there = {*Settings.__struct_fields__, "retry_after_ms", "max_attempts"}
     for struct in (*structs, *(kind for kind in vars(api).values() if hasattr(kind, "__struct_fields__"))):
         there |= set(struct.__struct_fields__)
+    there |= {*BusSettings.__struct_fields__, *SubscribeOptions.__struct_fields__, *vars(BusMessage)}
     for method in (AsyncClient, AsyncClient.producer, Worker, Worker.handler):
         there |= set(inspect.signature(method).parameters)
     spoken = {name for name in quoted(ALL_TEXT) if SETTING_LIKE.fullmatch(name)}
@@ -248,7 +251,7 @@ def test_every_metric_is_in_the_table_and_no_other(shared: ServerProcess) -> Non
 
 
 def test_no_page_speaks_of_a_metric_that_is_not_there() -> None:
-    table = {row[0].strip("`") for row in rows(section(OPERATIONS, "Metrics"))}
+    table = {row[0].strip("`") for page in (OPERATIONS, BUS) for row in rows(section(page, "Metrics"))}
     spoken = {name for name in quoted(ALL_TEXT) if re.fullmatch(r"slipstream_[a-z_]+|[a-z_]+_total", name)}
     assert spoken - {"slipstream_broker"} <= table  # which is a fixture
 
@@ -256,12 +259,13 @@ def test_no_page_speaks_of_a_metric_that_is_not_there() -> None:
 def log_lines() -> Iterator[tuple[Path, str, tuple[str, ...]]]:
     """(the page it belongs to, level, the pieces of the line that are the same every time)"""
     of_the_client = [path for path in SOURCES if path.parent.name == "client"]
-    of_the_server = [path for path in SOURCES if path not in of_the_client]
-    for page, sources in ((OPERATIONS, of_the_server), (CLIENT, of_the_client)):
+    of_the_bus = [path for path in SOURCES if (ROOT / "src" / "slipstream" / "bus") in path.parents]
+    of_the_server = [path for path in SOURCES if path not in of_the_client and path not in of_the_bus]
+    for page, sources in ((OPERATIONS, of_the_server), (CLIENT, of_the_client), (BUS, of_the_bus)):
         for call in calls("info", "warning", "error", "critical", "exception", sources=sources):
             line = call.args[0] if call.args else None
             if isinstance(line, ast.Constant) and isinstance(line.value, str) and isinstance(call.func, ast.Attribute):
-                pieces = (piece.strip(" :,/") for piece in re.split(r"%[sdr]", line.value))
+                pieces = (piece.strip(" :,/") for piece in re.split(r"%[sdrg]", line.value))
                 yield page, call.func.attr, tuple(piece for piece in pieces if piece)
 
 
@@ -277,10 +281,12 @@ def test_every_log_line_is_on_its_page_with_its_level(page: Path, level: str, pi
 
 def test_every_dependency_has_its_line() -> None:
     project = msgspec.toml.decode((ROOT / "pyproject.toml").read_bytes())
-    names = {re.split(r"[<>=;]", text)[0] for text in project["project"]["dependencies"]}
+    extras = project["project"]["optional-dependencies"].values()
+    needed = [*project["project"]["dependencies"], *(text for extra in extras for text in extra)]
+    names = {re.split(r"[<>=;[]", text)[0] for text in needed}
     page = ROOT / "docs" / "adr" / "0001-dependencies.md"
     assert {row[0].strip("`") for row in rows(page.read_text())} == names
-    tools = {re.split(r"[<>=;]", text)[0] for text in project["dependency-groups"]["dev"]}
+    tools = {re.split(r"[<>=;[]", text)[0] for text in project["dependency-groups"]["dev"]}
     assert tools <= quoted(page.read_text())
 
 

@@ -342,7 +342,7 @@ class Subscription:
             log.warning("%s: %d leases are not extended: %s", self, len(runs), error)
             return
         except Exception:
-            log.exception("%s: %d leases are not extended", self, len(runs))  # the next time is not far, and is needed
+            log.exception("%s: extending %d leases failed", self, len(runs))  # the next time is not far, and is needed
             return
         for delivery in lost:
             run = by_delivery[delivery]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from slipstream.bus.drivers.driver import Driver
-from slipstream.bus.drivers.nats.core import CoreDriver
+from slipstream.bus.drivers.nats.core_nats import CoreDriver
 from slipstream.bus.drivers.nats.jetstream import JetStreamDriver
 from slipstream.bus.settings import BusSettings
 

@@ -125,7 +125,7 @@ class Connection:
     async def _on_error(self, error: Exception) -> None:
         self._errors = [*self._errors[-9:], error]
         if self._nats is not None and not self._closing:
-            log.warning("NATS: %s", error or type(error).__name__)
+            log.warning("NATS says: %s", error or type(error).__name__)
 
     async def _on_disconnect(self) -> None:
         if not self._closing and self._nats is not None:
