@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from slipstream.bus import InvalidArgument, load_settings, open_bus
-from slipstream.bus.settings import describe_settings
-
-PAGE = Path(__file__).parent.parent.parent / "docs" / "bus.md"
 
 
 def test_every_setting_comes_from_the_environment() -> None:
@@ -74,8 +70,3 @@ def test_what_is_wrong_is_told_by_its_name(environment: dict[str, str], words: s
 def test_a_name_that_is_none_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument, match="there"):
         open_bus(**given)
-
-
-@pytest.mark.parametrize("info", list(describe_settings()), ids=lambda info: info.variable)
-def test_every_setting_is_documented(info: Any) -> None:
-    assert f"`{info.variable}`" in PAGE.read_text()

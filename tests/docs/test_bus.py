@@ -1,0 +1,62 @@
+"""The page of the bus: what it shows runs, and its tables are those of the code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from slipstream.bus import SubscribeOptions
+from slipstream.bus.metrics import metrics_in
+from slipstream.bus.settings import describe_settings
+from tests.client.loop import in_loop
+from tests.docs.examples import examples, run_fragment
+from tests.docs.pages import BUS, blocks, is_program, rows, section
+from tests.server_process import ServerProcess
+
+
+@in_loop
+async def test_the_fragments_run_and_print_what_stands_there(
+    server: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MESSAGE_BUS_DRIVER", "http")
+    monkeypatch.setenv("SLIPSTREAM_URL", server.base)
+    namespace: dict[str, object] = {}
+    for example in examples(BUS):
+        if example.language == "python":
+            await run_fragment(example, BUS, server, namespace)
+    await namespace["bus"].close()  # type: ignore[attr-defined]
+
+
+def test_the_program_prints_what_stands_there(tmp_path: Path) -> None:
+    (program,) = [block for block in blocks(BUS, "python") if is_program(block)]
+    (tmp_path / "orders.py").write_text(program)
+    console = blocks(BUS, "console")[0]
+    done = subprocess.run(
+        [sys.executable, "orders.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout in console
+    assert done.stdout.strip()
+
+
+def test_every_setting_is_in_the_table_as_it_is() -> None:
+    shown = {row[0]: row[1:] for row in rows(section(BUS, "Configuration"))}
+    for info in describe_settings():
+        default = str(info.default).lower() if isinstance(info.default, bool) else str(info.default)
+        assert shown.pop(f"`{info.variable}`") == [f"`{info.name}`", f"`{default}`" if default else "", info.text]
+    assert not shown
+
+
+def test_every_option_is_in_the_table() -> None:
+    names = {name for row in rows(section(BUS, "Subscribing")) for name in [row[0].strip("`")]}
+    assert set(SubscribeOptions.__struct_fields__) <= names
+
+
+def test_every_metric_is_in_the_table() -> None:
+    registry = CollectorRegistry()
+    metrics_in(registry)
+    there = {metric.name + ("_total" if metric.type == "counter" else "") for metric in registry.collect()}
+    assert {row[0].strip("`") for row in rows(section(BUS, "Metrics"))} == there
