@@ -14,7 +14,7 @@ from slipstream.bus.metrics import metrics_in
 from slipstream.bus.settings import describe_settings
 from tests.client.loop import in_loop
 from tests.docs.examples import examples, run_fragment
-from tests.docs.pages import BUS, blocks, is_program, rows, section
+from tests.docs.pages import BUS, README, blocks, rows, section
 from tests.server_process import ServerProcess
 
 
@@ -31,15 +31,16 @@ async def test_the_fragments_run_and_print_what_stands_there(
     await namespace["bus"].close()  # type: ignore[attr-defined]
 
 
-def test_the_program_prints_what_stands_there(tmp_path: Path) -> None:
-    (program,) = [block for block in blocks(BUS, "python") if is_program(block)]
-    (tmp_path / "orders.py").write_text(program)
-    console = blocks(BUS, "console")[0]
+@pytest.mark.parametrize(("page", "name"), [(BUS, "orders"), (README, "shipping")])
+def test_the_program_runs_without_a_server(tmp_path: Path, page: Path, name: str) -> None:
+    (program,) = [block for block in blocks(page, "python") if block.startswith(f"# {name}.py\n")]
+    (tmp_path / f"{name}.py").write_text(program)
     done = subprocess.run(
-        [sys.executable, "orders.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, f"{name}.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
     )
-    assert done.stdout in console
-    assert done.stdout.strip()
+    assert done.stdout.startswith("shipping two books")
+    if page is BUS:
+        assert done.stdout in blocks(page, "console")[0]
 
 
 def test_every_setting_is_in_the_table_as_it_is() -> None:
