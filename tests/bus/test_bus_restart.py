@@ -154,3 +154,41 @@ async def test_the_embedded_broker_keeps_what_it_confirmed_when_its_process_is_k
             assert handler.data[: len(confirmed)] == confirmed
     finally:
         site.close()
+
+
+SERVICE = """
+import asyncio, sys
+from slipstream.bus import open_bus
+
+async def handle(message):
+    print("begun", flush=True)
+    await asyncio.sleep(0.5)
+    print("done", flush=True)
+
+async def main():
+    async with open_bus() as bus:
+        await bus.subscribe(sys.argv[1], "shipping", handle)
+        await bus.publish(sys.argv[1], "x")
+        await bus.until_stopped()
+    print("closed", flush=True)
+
+asyncio.run(main())
+"""
+
+
+@in_loop
+async def test_a_service_that_is_told_to_stop_finishes_what_it_has(site: Site, topic: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        SERVICE,
+        topic,
+        stdout=asyncio.subprocess.PIPE,
+        cwd=ROOT,
+        env={**os.environ, **site.environment()},
+    )
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"begun\n"
+    process.send_signal(signal.SIGTERM)
+    assert (await process.stdout.read()).split() == [b"done", b"closed"]
+    assert await process.wait() == 0

@@ -6,6 +6,7 @@ import asyncio
 import fnmatch
 import functools
 import logging
+import signal
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from types import TracebackType
@@ -25,6 +26,8 @@ from slipstream.bus.settings import BusSettings, load_settings
 from slipstream.bus.subscription import Subscription, check_handler
 
 log = logging.getLogger(__name__)
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 Counting: TypeAlias = Callable[[str, float, "asyncio.Future[str]"], None]
 """Takes note of what became of a message: its topic, when it was posted, and the future."""
@@ -267,6 +270,25 @@ class Bus:
             passing = self._unprefixed(stored)
             if fnmatch.fnmatchcase(passing.topic, pattern):
                 yield passing
+
+    async def until_stopped(self) -> None:
+        """Returns at the first SIGTERM or Ctrl-C, for the end of the `async with` to let handlers finish; a second one
+        ends the program as usual. For the main thread of a service.
+
+        Example:
+            async with open_bus() as bus:
+                await bus.subscribe("orders", "shipping", ship)
+                await bus.until_stopped()
+        """
+        loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+        for number in SIGNALS:
+            loop.add_signal_handler(number, stopped.set)
+        try:
+            await stopped.wait()
+            log.info("stopping: handlers may finish; again to stop at once")
+        finally:
+            for number in SIGNALS:
+                loop.remove_signal_handler(number)
 
     async def close(self) -> None:
         """Lets handlers finish and the engine hear about it, waits for what is being published, and leaves. Raises

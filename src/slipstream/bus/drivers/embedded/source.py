@@ -38,6 +38,7 @@ class EmbeddedSource:
         self._on_the_way = 0
         """Deliveries that wait for the journal."""
         self._something = asyncio.Event()
+        self._leaving = False
         self._stopped = False
         self._consumer: Consumer | None = None
         self.join()
@@ -80,14 +81,14 @@ class EmbeddedSource:
     # For the subscription
 
     async def pull(self, limit: int) -> Sequence[Delivery]:
-        if not self._arrived and not self._stopped:
+        if not self._arrived and not self._leaving:
             if self._consumer is None:
                 await self._rejoin()
             if self._consumer is not None:
                 self._consumer.credit = limit
                 self._engine.reopen(self._consumer)
             await self._news()
-        while not self._arrived and self._on_the_way:
+        while not self._arrived and (self._on_the_way or self._leaving != self._stopped):
             await self._news()
         arrived, self._arrived = self._arrived[:limit], self._arrived[limit:]
         if self._consumer is not None:
@@ -100,7 +101,7 @@ class EmbeddedSource:
 
     async def _rejoin(self) -> None:
         log.warning("%s was deleted under its subscriber of group %s", self._topic, self._group)
-        while not self._stopped and self._consumer is None:
+        while not self._leaving and self._consumer is None:
             try:
                 await self._driver.ready(self._topic)
                 self.join()
@@ -166,8 +167,13 @@ class EmbeddedSource:
         return sum(progress.lag for progress in group.progress) if group is not None else None
 
     async def stop(self) -> None:
-        self._stopped = True
+        self._leaving = True
         self._leave()
+        # What the broker has handed out in this turn of the loop is sent at the end of it, to us.
+        sent = asyncio.Event()
+        self._engine.when_written(sent.set)
+        await sent.wait()
+        self._stopped = True
         self._something.set()
 
     async def close(self) -> None:
