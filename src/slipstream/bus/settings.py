@@ -38,6 +38,10 @@ class BusSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     retention_ms: Annotated[
         int, _variable("BUS_RETENTION_MS", "How long topics that are made keep messages; 0 for ever.", ge=0)
     ] = 7 * DAY_MS
+    max_unfinished: Annotated[
+        int,
+        _variable("BUS_MAX_UNFINISHED", "Of a group on a topic that is made, retries that wait included.", ge=1),
+    ] = 20_000
     connect_timeout_ms: Annotated[
         int, _variable("BUS_CONNECT_TIMEOUT_MS", "How long the engine is tried when the bus is opened.", ge=1)
     ] = 10_000
@@ -72,10 +76,6 @@ class BusSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     nats_replicas: Annotated[
         int, _variable("NATS_REPLICAS", "Copies of the streams that are made, in a cluster.", ge=1, le=5)
     ] = 1
-    nats_max_ack_pending: Annotated[
-        int,
-        _variable("NATS_MAX_ACK_PENDING", "Unfinished messages of a group, waiting retries included.", ge=1),
-    ] = 20_000
 
     pubsub_project: Annotated[
         str, _variable("GOOGLE_CLOUD_PROJECT", "Project; by default that of the credentials, `local` on an emulator.")

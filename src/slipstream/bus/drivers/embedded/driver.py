@@ -15,6 +15,7 @@ from slipstream.broker import (
     NotFound,
     Overloaded,
     Partition,
+    RetryPolicy,
     TopicOverrides,
     decode_meta,
 )
@@ -79,7 +80,13 @@ class EmbeddedDriver:
 
     async def ensure_topic(self, topic: str, partitions: int | None = None, retention_ms: int | None = None) -> None:
         settings = self._settings
-        overrides = TopicOverrides(retention_ms=settings.retention_ms if retention_ms is None else retention_ms)
+        overrides = TopicOverrides(
+            # With the broker's 256 the retries of a bad hour would keep the rest waiting.
+            max_in_flight=settings.max_unfinished,
+            # Attempts are counted by the subscriber, who also buries. What a consumer that died held comes at once.
+            retry=RetryPolicy(),
+            retention_ms=settings.retention_ms if retention_ms is None else retention_ms,
+        )
         answer = Answer()
         try:
             self.native.create_topic(answer, topic, partitions or settings.partitions, overrides)

@@ -34,10 +34,6 @@ from slipstream.client.retry import Repeat, Retries
 BACKOFF_MS_MAX = 1_000
 """Between attempts at a server that is away: a message should not wait for long after it is back."""
 
-UNFINISHED_MAX = 20_000
-"""Of a group in a partition of a topic that is made here, retries that wait included: as with NATS_MAX_ACK_PENDING. A
-subscriber has its own, lower bound; with the server's 256 the retries of a bad hour would keep the rest waiting."""
-
 ADVICE = "start one with: slipstream serve, or set SLIPSTREAM_URL"
 
 
@@ -143,7 +139,8 @@ class HttpDriver:
     ) -> None:
         settings = self._settings
         config = TopicConfigFields(
-            max_in_flight=UNFINISHED_MAX,
+            # With the server's 256 the retries of a bad hour would keep the rest waiting.
+            max_in_flight=settings.max_unfinished,
             # Attempts are counted by the subscriber, who also buries. What a consumer that died held comes at once.
             retry=RetryPolicyFields(max_attempts=0, backoff_ms=0),
             retention_ms=settings.retention_ms if retention_ms is None else retention_ms,

@@ -139,7 +139,7 @@ class Streams:
             # the pause themselves. No `max_deliver`: the server would leave the message in the stream and only tell
             # those who listen; dead letters are published by the subscriber.
             max_deliver=-1,
-            max_ack_pending=self._settings.nats_max_ack_pending,
+            max_ack_pending=self._settings.max_unfinished,
         )
         made: ConsumerInfo = await self._js.add_consumer(stream, config)
         return made
