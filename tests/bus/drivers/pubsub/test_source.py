@@ -7,8 +7,10 @@ import threading
 
 from slipstream.bus import Backoff, Message, SubscribeOptions
 from tests.bus.conftest import OpenBus
+from tests.bus.drivers.pubsub.conftest import opener
 from tests.bus.drivers.pubsub.engine import Engine
 from tests.bus.recorder import Recorder, failing
+from tests.bus.sites.pubsub import PubSubSite
 from tests.client.loop import in_loop
 
 
@@ -44,28 +46,26 @@ async def test_what_was_acked_is_not_handed_out_after_the_close(new_bus: OpenBus
 
 
 @in_loop
-async def test_an_ack_that_was_awaited_was_heard(new_bus: OpenBus, topic: str) -> None:
-    """By the engine, not only by the client: a lease that is cut short afterwards brings nothing back."""
-    heard = asyncio.Event()
+async def test_who_awaits_an_ack_knows_that_the_engine_has_heard_it(own_pubsub: PubSubSite, topic: str) -> None:
+    gate, heard = asyncio.Event(), asyncio.Event()
 
     async def act(message: Message) -> None:
+        await gate.wait()
         await message.ack()
         heard.set()
-        await asyncio.Event().wait()
 
-    async with new_bus() as bus:
-        engine = Engine(bus)
-        subscription = await bus.subscribe(topic, "shipping", Recorder(act))
+    async with opener(own_pubsub)() as bus:
+        handler = Recorder(act)
+        await bus.subscribe(topic, "shipping", handler)
         await bus.publish(topic, b"x")
-        await heard.wait()
-        await asyncio.to_thread(
-            bus.native.subscriber.modify_ack_deadline,
-            subscription=bus.native.subscription_path(f"{topic}.shipping"),
-            ack_ids=[next(iter(subscription._runs)).delivery.handle],
-            ack_deadline_seconds=0,
-        )
-        assert await engine.pull(f"{topic}.shipping") == []
-        await subscription.close(0)
+        await handler.have(1)
+        await asyncio.to_thread(own_pubsub.stop_server)
+        gate.set()
+        waiting = asyncio.create_task(heard.wait())
+        await asyncio.wait({waiting}, timeout=0.3)
+        assert not heard.is_set()
+        await asyncio.to_thread(own_pubsub.start_server)
+        await waiting
 
 
 @in_loop

@@ -16,17 +16,16 @@ async def taps(bus: Bus) -> set[str]:
 
 
 async def listening(bus: Bus, topic: str) -> tuple[asyncio.Task[None], asyncio.Queue[Stored]]:
-    """A tap in a task of its own, which has its subscription when this returns. Other tests leave theirs alone."""
+    """A tap in a task of its own, which has its subscriptions when this returns."""
     seen: asyncio.Queue[Stored] = asyncio.Queue()
-    before = await taps(bus)
+    listening = asyncio.Event()
 
     async def listen() -> None:
-        async for stored in bus.tap(f"{topic}*"):
+        async for stored in bus.tap(f"{topic}*", listening=listening):
             seen.put_nowait(stored)
 
     task = asyncio.create_task(listen())
-    while not await taps(bus) - before:
-        await asyncio.sleep(0.01)
+    await listening.wait()
     return task, seen
 
 
@@ -43,6 +42,7 @@ async def test_its_subscriptions_are_gone_when_it_is_cancelled(new_bus: OpenBus,
         await bus.ensure_topic(f"{topic}.b")
         before = await taps(bus)
         task, seen = await listening(bus, topic)
+        assert len(await taps(bus) - before) == 2
         await bus.publish(f"{topic}.a", b"x", {"orderId": "17"}, "user:1")
         stored = await seen.get()
         await ended(task)

@@ -102,11 +102,11 @@ class PubSubDriver:
             "before is only to be had by a subscription that was there"
         )
 
-    async def tap(self, prefix: str) -> AsyncIterator[Stored]:
+    async def tap(self, prefix: str, listening: asyncio.Event | None = None) -> AsyncIterator[Stored]:
         tap = Tap(self.native, self._subscriptions, prefix)
         self._taps.add(tap)
         try:
-            async for stored in tap.passing():
+            async for stored in tap.passing(listening):
                 yield stored
         finally:
             self._taps.discard(tap)
