@@ -23,7 +23,7 @@ from tests.bus.sites.site import Site
 from tests.client.loop import in_loop
 
 
-@pytest.fixture(scope="module", params=["http", "nats"])
+@pytest.fixture(scope="module", params=["http", "nats", "pubsub"])
 def site(request: pytest.FixtureRequest) -> Iterator[Site]:
     made = make_site(request.param)
     yield made
@@ -189,6 +189,8 @@ def test_an_engine_in_order_is_well(site: Site) -> None:
 
 @in_loop
 async def test_dead_letters_are_a_warning_and_no_problem(site: Site) -> None:
+    if site.driver == "pubsub":
+        pytest.skip("Pub/Sub does not say how many messages there are")
     async with open_bus(**site.settings(), prefix="sick.") as bus:
         await _bury_one(bus)
     said = run("doctor", "--prefix", "sick.", variables=site.environment()).stdout
