@@ -29,7 +29,7 @@ SAID = [
 ]
 
 
-@pytest.fixture(params=["embedded", "http", "nats"])
+@pytest.fixture(params=["embedded", "http", "nats", "pubsub"])
 def site(request: pytest.FixtureRequest) -> Iterator[Site]:
     made = make_site(request.param)
     yield made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fnmatch
 import functools
 import logging
@@ -266,10 +267,13 @@ class Bus:
                 print(stored.topic, stored.attributes["correlationId"])
         """
         self._check_open()
-        async for stored in self._driver.tap(self.settings.prefix + literal_start(pattern), listening):
-            passing = self._unprefixed(stored)
-            if fnmatch.fnmatchcase(passing.topic, pattern):
-                yield passing
+        start = self.settings.prefix + literal_start(pattern)
+        # Closed with this one, and not when somebody clears away what is left: the driver has things to give back.
+        async with contextlib.aclosing(self._driver.tap(start, listening)) as taps:
+            async for stored in taps:
+                passing = self._unprefixed(stored)
+                if fnmatch.fnmatchcase(passing.topic, pattern):
+                    yield passing
 
     async def until_stopped(self) -> None:
         """Returns at the first SIGTERM or Ctrl-C, for the end of the `async with` to let handlers finish; a second one

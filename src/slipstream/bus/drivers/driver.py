@@ -7,7 +7,7 @@ Names that arrive here are the engine's: the prefix is on them, and they have be
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -151,7 +151,7 @@ class Driver(Protocol):
         """From offset `start` up to, and without, `end`; None for what is there now."""
         ...
 
-    def tap(self, prefix: str, listening: asyncio.Event | None = None) -> AsyncIterator[Stored]:
+    def tap(self, prefix: str, listening: asyncio.Event | None = None) -> AsyncGenerator[Stored, None]:
         """Whatever is published from now on to topics whose names start so, without taking it from anybody. The event
         is set when nothing that is published afterwards can be missed."""
         ...

@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import AsyncIterator
 
 from slipstream.bus import Bus, Stored, open_bus
+from slipstream.bus.drivers.http.tap import Tap
+from slipstream.client import AsyncClient
 from tests.bus.recorder import Recorder
 from tests.bus.sites.http import HttpSite
 from tests.client.loop import in_loop
@@ -59,6 +61,21 @@ async def test_a_tap_survives_the_end_of_its_server(own_site: HttpSite) -> None:
             await asyncio.to_thread(own_site.start_server)
             await bus.publish("orders", "b")
             assert (await found.get()).data == b"b"
+
+
+@in_loop
+async def test_a_tap_waits_for_its_server_longer_than_a_client_repeats_a_request(own_site: HttpSite) -> None:
+    own_site.server.create("orders")
+    listening = asyncio.Event()
+    async with AsyncClient(own_site.server.base, retry_for_ms=0) as client:
+        messages = Tap(client, "").messages(listening)
+        async with contextlib.aclosing(messages):
+            coming = asyncio.ensure_future(anext(messages))
+            await listening.wait()
+            own_site.stop_server()
+            await asyncio.to_thread(own_site.start_server)
+            own_site.server.produce("orders", "a")
+            assert (await coming).data == b"a"
 
 
 @in_loop

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 
 from slipstream.broker import (
@@ -169,7 +169,7 @@ class EmbeddedDriver:
         except LogUnreadable as error:
             raise BusError(f"{partition.topic.name}/{partition.number} cannot be read on: {error}") from error
 
-    async def tap(self, prefix: str, listening: asyncio.Event | None = None) -> AsyncIterator[Stored]:
+    async def tap(self, prefix: str, listening: asyncio.Event | None = None) -> AsyncGenerator[Stored, None]:
         engine = self.native
         seen: dict[Partition, int] = {partition: partition.committed for partition in self._matching(prefix)}
         if listening is not None:

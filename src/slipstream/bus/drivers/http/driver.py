@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from slipstream.api import (
     CreateTopicRequest,
@@ -163,7 +163,7 @@ class HttpDriver:
             async for message in self._client.scan(topic, partition, from_=start or None, to=end):
                 yield stored(topic, message)
 
-    async def tap(self, prefix: str, listening: asyncio.Event | None = None) -> AsyncIterator[Stored]:
+    async def tap(self, prefix: str, listening: asyncio.Event | None = None) -> AsyncGenerator[Stored, None]:
         async with contextlib.aclosing(Tap(self._client, prefix).messages(listening)) as messages:
             async for message in messages:
                 yield message

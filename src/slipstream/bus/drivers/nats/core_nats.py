@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -98,7 +98,7 @@ class CoreDriver:
         raise Unsupported("core NATS keeps no log: set NATS_JETSTREAM=true")
         yield  # type: ignore[unreachable]
 
-    def tap(self, prefix: str, listening: asyncio.Event | None = None) -> AsyncIterator[Stored]:
+    def tap(self, prefix: str, listening: asyncio.Event | None = None) -> AsyncGenerator[Stored, None]:
         return tap(self._connection, prefix, listening)
 
     def examine(self, prefix: str) -> AsyncIterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
@@ -136,7 +136,7 @@ class JetStreamDriver:
             with contextlib.suppress(NotFoundError):  # it was idle for too long, and is gone already
                 await self._js.delete_consumer(stream, info.name)
 
-    def tap(self, prefix: str, listening: asyncio.Event | None = None) -> AsyncIterator[Stored]:
+    def tap(self, prefix: str, listening: asyncio.Event | None = None) -> AsyncGenerator[Stored, None]:
         return tap(self._connection, prefix, listening)
 
     def examine(self, prefix: str) -> AsyncIterator[Finding]:

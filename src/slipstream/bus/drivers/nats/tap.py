@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
@@ -17,7 +17,7 @@ from slipstream.bus.drivers.nats.headers import from_headers
 NOT_TOPICS = ("$", "_INBOX.")
 
 
-async def tap(connection: Connection, prefix: str, listening: asyncio.Event | None) -> AsyncIterator[Stored]:
+async def tap(connection: Connection, prefix: str, listening: asyncio.Event | None) -> AsyncGenerator[Stored, None]:
     """A reader that does not keep up misses messages, and slows down nobody."""
     arrived: asyncio.Queue[Msg] = asyncio.Queue()
 

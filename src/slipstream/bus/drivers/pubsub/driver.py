@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from slipstream.bus.drivers.driver import Finding, Outgoing, Source, Stored
 from slipstream.bus.drivers.local_retries import LocalRetries
@@ -102,7 +102,7 @@ class PubSubDriver:
             "before is only to be had by a subscription that was there"
         )
 
-    async def tap(self, prefix: str, listening: asyncio.Event | None = None) -> AsyncIterator[Stored]:
+    async def tap(self, prefix: str, listening: asyncio.Event | None = None) -> AsyncGenerator[Stored, None]:
         tap = Tap(self.native, self._subscriptions, prefix)
         self._taps.add(tap)
         try:

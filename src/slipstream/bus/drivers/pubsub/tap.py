@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from datetime import timedelta
 from typing import Any
 
@@ -45,7 +45,7 @@ class Tap:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Future[None] | None = None
 
-    async def passing(self, listening: asyncio.Event | None = None) -> AsyncIterator[Stored]:
+    async def passing(self, listening: asyncio.Event | None) -> AsyncGenerator[Stored, None]:
         await self._follow_all()
         if listening is not None:
             listening.set()
