@@ -331,6 +331,7 @@ async def test_it_goes_on_when_the_server_is_back_and_does_nothing_twice(
     async with app.client, AsyncClient(server.base) as client, serving(app):
         await client.produce("t", "before")
         await at_work.wait()
+        await client.create_topic("later")  # stored after the delivery, which is then known to have been stored as well
         await asyncio.to_thread(server.crash)
 
         async def nobody_answers() -> bool:

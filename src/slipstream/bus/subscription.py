@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 FAILURE_PAUSE_S = 1.0
 BURIAL_PAUSE_S_MAX = 5.0
+CLOSED = "the subscriber was closed before the handler was done"
 TOO_LONG = "its handler has taken longer than extend_for"
 LAST_WORDS_S = 2.0
 """How long a subscription that gives up tries to hand back what it has."""
@@ -121,7 +122,7 @@ class Subscription:
                 log.warning("%s: %d handlers are not done after %g s", self, len(self._runs), drain_timeout_s)
                 self._giving_up = True
                 for run in list(self._runs):
-                    run.give_up("the subscriber was closed before the handler was done")
+                    run.give_up(CLOSED)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(LAST_WORDS_S):
                         await self._drained()
@@ -194,10 +195,13 @@ class Subscription:
         try:
             if before is not None:
                 await asyncio.wait({before.task})  # never two at the same message
-            if self.options.dead_letter_topic and self.options.is_exhausted(run.delivery.attempt - 1):
+            if self._giving_up:
+                run.given_up = CLOSED
+                failure: Failure | None = Failure(CLOSED, delay=0)
+            elif self.options.dead_letter_topic and self.options.is_exhausted(run.delivery.attempt - 1):
                 # Each time it was handed out, whoever had it died or fell silent.
                 attempts = run.delivery.attempt - 1
-                failure: Failure | None = Failure(f"no answer from any of {attempts} attempts", final=True)
+                failure = Failure(f"no answer from any of {attempts} attempts", final=True)
             else:
                 failure = await self._handle(run)
             if run.telling is not None:

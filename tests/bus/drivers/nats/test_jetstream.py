@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from nats.js.api import AckPolicy, ConsumerConfig, StreamConfig
@@ -206,3 +207,39 @@ async def test_a_message_as_large_as_the_server_takes_can_still_be_buried(nats: 
         with pytest.raises(InvalidArgument, match="max_payload"):
             await bus.publish(topic, bytes((1 << 20) - 4_096))
     assert len(letter.data) == size
+
+
+@in_loop
+async def test_a_stream_is_made_at_once_though_somebody_listens_who_is_none(nats: NatsSite, topic: str) -> None:
+    """A tap listens to the subject, so that the server never says that nobody does."""
+    async with bus_on(nats) as bus, bus_on(nats) as other:
+        listening = asyncio.Event()
+        passing = other.tap("*", listening=listening)
+        first = asyncio.ensure_future(anext(passing))
+        await listening.wait()
+        await asyncio.wait_for(bus.publish(topic, b"x"), 4)
+        assert (await first).topic == topic
+        await passing.aclose()
+        assert [stored.data async for stored in bus.read(topic)] == [b"x"]
+
+
+@in_loop
+async def test_who_may_publish_and_nothing_else_can(topic: str, tmp_path: Path) -> None:
+    config = tmp_path / "nats.conf"
+    config.write_text(
+        "jetstream: enabled\n"
+        "authorization { users: [\n"
+        "  { user: all, password: x }\n"
+        f'  {{ user: one, password: x, permissions: {{ publish: ["{topic}"], subscribe: ["_INBOX.>"] }} }}\n'
+        "] }\n"
+    )
+    site = NatsSite("-c", str(config))
+    try:
+        address = f"127.0.0.1:{site.port}"
+        async with bus_on(site, nats_url=f"nats://all:x@{address}") as bus:
+            await bus.ensure_topic(topic)
+            async with bus_on(site, nats_url=f"nats://one:x@{address}") as narrow:
+                await narrow.publish(topic, b"x")
+            assert [stored.data async for stored in bus.read(topic)] == [b"x"]
+    finally:
+        await asyncio.to_thread(site.close)

@@ -7,9 +7,9 @@ import logging
 import os
 import secrets
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from slipstream.broker import BrokerError, Consumer, FailedPrecondition, NotFound
+from slipstream.broker import Broker, BrokerError, Consumer, FailedPrecondition, NotFound
 from slipstream.broker import Delivery as BrokerDelivery
 from slipstream.bus.drivers.driver import Delivery
 from slipstream.bus.drivers.embedded.errors import translate
@@ -21,7 +21,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Settlement: TypeAlias = Callable[[tuple[int, int], Answer], object]
+
+class Handle(NamedTuple):
+    """Which message, whatever has its place by now."""
+
+    topic_id: int
+    partition: int
+    offset: int
+
+
+Settlement: TypeAlias = Callable[[Answer], object]
 
 
 class EmbeddedSource:
@@ -41,11 +50,12 @@ class EmbeddedSource:
         self._leaving = False
         self._stopped = False
         self._consumer: Consumer | None = None
-        self.join()
+        self._first_topic_id = self.join()
 
-    def join(self) -> None:
-        """Raises BrokerError."""
+    def join(self) -> int:
+        """Returns the number of the topic; raises BrokerError."""
         self._consumer = self._engine.attach(self._topic, self._group, self._owner, self._lease_ms, self, credit=0)
+        return self._consumer.group.topic.id
 
     # From the engine
 
@@ -58,20 +68,26 @@ class EmbeddedSource:
     def _hand_on(self, deliveries: list[BrokerDelivery]) -> None:
         self._on_the_way -= 1
         for delivery in deliveries:
-            record, place = delivery.record, (delivery.partition, delivery.record.offset)
+            record = delivery.record
+            handle = Handle(delivery.consumer.group.topic.id, delivery.partition, record.offset)
             self._arrived.append(
                 Delivery(
-                    id=f"{place[0]}/{place[1]}",
+                    id=self._id(handle),
                     topic=self._topic,
                     data=record.value,
                     attributes=dict(delivery.meta.attributes or {}),
                     key=record.key.decode(errors="replace"),
                     attempt=delivery.attempts,
                     published_ms=record.timestamp_ms,
-                    handle=place,
+                    handle=handle,
                 )
             )
         self._something.set()
+
+    def _id(self, handle: Handle) -> str:
+        """A topic that is deleted and made again has other messages at the same places."""
+        place = f"{handle.partition}/{handle.offset}"
+        return place if handle.topic_id == self._first_topic_id else f"{place}@{handle.topic_id}"
 
     def ended(self) -> None:
         """The topic was deleted: it is made again, or waited for."""
@@ -111,26 +127,41 @@ class EmbeddedSource:
                 raise translate(error) from error
 
     async def ack(self, delivery: Delivery) -> None:
-        await self._settle(delivery, lambda place, answer: self._engine.ack(answer, *self._names(place), self._owner))
+        await self._settle(delivery, lambda answer: self._engine.ack(answer, *self._names(delivery), self._owner))
 
     async def nack(self, delivery: Delivery, delay_s: float, reason: str) -> None:
         delay_ms = round(delay_s * 1000)
-
-        def command(place: tuple[int, int], answer: Answer) -> None:
-            self._engine.run(
+        await self._settle(
+            delivery,
+            lambda answer: self._engine.run(
                 answer,
-                lambda broker, now_ms: broker.nack(now_ms, *self._names(place), self._owner, reason, delay_ms=delay_ms),
-            )
+                lambda broker, now_ms: broker.nack(
+                    now_ms, *self._names(delivery), self._owner, reason, delay_ms=delay_ms
+                ),
+            ),
+        )
 
-        await self._settle(delivery, command)
+    async def extend(self, deliveries: Sequence[Delivery], deadline_s: float) -> Sequence[Delivery]:
+        lease_ms = max(1, round(deadline_s * 1000))
 
-    def _names(self, place: tuple[int, int]) -> tuple[str, str, int, int]:
-        return self._topic, self._group, *place
+        def extend_all(broker: Broker, now_ms: int) -> list[Delivery]:
+            lost = []
+            for delivery in deliveries:
+                try:
+                    broker.extend(now_ms, *self._names(delivery), self._owner, lease_ms)
+                except (FailedPrecondition, NotFound):
+                    lost.append(delivery)
+            return lost
+
+        try:
+            return await self._engine.perform(extend_all)
+        except BrokerError as error:
+            raise translate(error) from error
 
     async def _settle(self, delivery: Delivery, command: Settlement) -> None:
         answer = Answer()
         try:
-            command(delivery.handle, answer)
+            command(answer)
             await answer
         except (FailedPrecondition, NotFound) as error:
             # The lease ran out and it is another's, or its topic was deleted: whichever it is, it is out of our hands.
@@ -138,28 +169,12 @@ class EmbeddedSource:
         except BrokerError as error:
             raise translate(error) from error
 
-    async def extend(self, deliveries: Sequence[Delivery], deadline_s: float) -> Sequence[Delivery]:
-        lost: list[Delivery] = []
-        lease_ms = max(1, round(deadline_s * 1000))
-        answers: list[Answer] = []
-        try:
-            for delivery in deliveries:
-                answer = Answer()
-                try:
-                    self._engine.run(
-                        answer,
-                        lambda broker, now_ms, place=delivery.handle: broker.extend(  # type: ignore[misc]
-                            now_ms, *self._names(place), self._owner, lease_ms
-                        ),
-                    )
-                    answers.append(answer)
-                except (FailedPrecondition, NotFound):
-                    lost.append(delivery)
-            for answer in answers:
-                await answer
-        except BrokerError as error:
-            raise translate(error) from error
-        return lost
+    def _names(self, delivery: Delivery) -> tuple[str, str, int, int]:
+        """Raises NotFound where the topic is not the one that the message was in."""
+        handle: Handle = delivery.handle
+        if handle.topic_id not in self._engine.broker.state.topics_by_id:
+            raise NotFound(f"{self._topic} was deleted meanwhile")
+        return self._topic, self._group, handle.partition, handle.offset
 
     async def lag(self) -> int | None:
         topic = self._engine.broker.state.topics.get(self._topic)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 
 from nats.aio.msg import Msg
@@ -23,6 +24,8 @@ from slipstream.bus.drivers.nats.tap import tap
 from slipstream.bus.errors import BusUnavailable, InvalidArgument
 from slipstream.bus.options import SubscribeOptions
 from slipstream.bus.settings import BusSettings
+
+log = logging.getLogger(__name__)
 
 READ_MESSAGES = 500
 NOT_ENABLED = BusUnavailable(
@@ -63,10 +66,11 @@ class JetStreamDriver:
             await self._js.account_info()
         except ServiceUnavailableError as error:
             raise NOT_ENABLED from error
-        except APIError:
-            pass  # who may not ask may still be allowed to publish
+        except (APIError, TimeoutError) as error:
+            # Who may not ask is not answered, and may still be allowed to publish.
+            log.info("NATS: whether JetStream is enabled is not told: %s", error)
         except FAILURES as error:
-            raise NOT_ENABLED from error
+            raise translate(error, "asking for JetStream") from error
 
     async def close(self) -> None:
         if self._publisher is not None:

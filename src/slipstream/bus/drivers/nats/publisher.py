@@ -76,6 +76,8 @@ class Publisher:
         self._count = 0
         self._pending: dict[str, _Pending] = {}
         """By number, in order."""
+        self._known: set[str] = set()
+        """Topics whose stream has been looked for."""
         self._held = False
         """The connection is lost, or what was under way when it was is not all sent again yet."""
         self._troubled: set[str] = set()
@@ -102,6 +104,10 @@ class Publisher:
         self._check_size(message, headers)
         future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._pending[number] = pending = _Pending(message, headers, future, time.monotonic())
+        if message.topic not in self._known:
+            # Looked for, because that nobody answers is not told while somebody listens who is no stream: a tap.
+            self._known.add(message.topic)
+            self._find_stream(message.topic)
         if self._may_send(message.topic):
             await self._send(number, pending)
         return future
@@ -202,19 +208,19 @@ class Publisher:
 
     async def _make_stream(self, topic: str) -> None:
         try:
-            while of_topic := self._of(topic):
-                try:
-                    await self._ensure(topic)
-                except BusUnavailable:
-                    await asyncio.sleep(LOOK_S)  # it may be back before their time is up
-                except BusError as error:
-                    for number, pending in of_topic:
-                        self._settle_with(number, pending, error)
-                else:
-                    for _, pending in self._of(topic):
-                        pending.sent_at = 0.0
-                    await self._send_unsent(topic)
-                    return
+            try:
+                await self._ensure(topic)
+            except BusUnavailable:
+                # JetStream is not back yet, or who may publish may not ask for them: the answer tells.
+                await asyncio.sleep(LOOK_S)
+            except BusError as error:
+                for number, pending in self._of(topic):
+                    self._settle_with(number, pending, error)
+                self._known.discard(topic)
+                return
+            for _, pending in self._of(topic):
+                pending.sent_at = 0.0
+            await self._send_unsent(topic)
         finally:
             self._troubled.discard(topic)
 
