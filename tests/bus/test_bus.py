@@ -263,6 +263,33 @@ async def test_a_tap_sees_what_passes_and_takes_it_from_nobody(new_bus: OpenBus,
 
 
 @in_loop
+async def test_a_tap_sees_each_message_once_though_it_is_handed_out_as_well(new_bus: OpenBus, topic: str) -> None:
+    """On NATS that goes over the same connection, and what is handed out has the subject of the topic."""
+    async with new_bus() as bus, new_bus() as other:
+        handlers = [Recorder(), Recorder()]
+        for number, handler in enumerate(handlers):
+            await bus.subscribe(topic, f"group-{number}", handler)
+        seen: list[bytes] = []
+        listening = asyncio.Event()
+
+        async def look() -> None:
+            async for stored in other.tap(listening=listening):
+                if stored.topic == topic:
+                    seen.append(stored.data)
+                    if stored.data == b"last":
+                        return
+
+        looking = asyncio.create_task(look())
+        await listening.wait()
+        await bus.publish(topic, b"first")
+        for handler in handlers:
+            await handler.have(1)
+        await bus.publish(topic, b"last")
+        await looking
+    assert seen == [b"first", b"last"]
+
+
+@in_loop
 async def test_without_ensure_a_missing_topic_is_an_error(new_bus: OpenBus, topic: str) -> None:
     async with new_bus(ensure=False) as bus:
         with pytest.raises(TopicMissing, match=re.escape(topic)):

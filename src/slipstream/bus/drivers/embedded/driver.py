@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
-from pathlib import Path
 
 from slipstream.broker import (
     BrokerError,
@@ -20,10 +19,11 @@ from slipstream.broker import (
     decode_meta,
 )
 from slipstream.bus.drivers.driver import Finding, Outgoing, Stored
-from slipstream.bus.drivers.embedded.broker import MEMORY, Tenancy, acquire
+from slipstream.bus.drivers.embedded.broker import Tenancy, acquire
 from slipstream.bus.drivers.embedded.errors import translate
+from slipstream.bus.drivers.embedded.examination import examination
 from slipstream.bus.drivers.embedded.source import EmbeddedSource
-from slipstream.bus.errors import BusError, BusUnavailable, InvalidArgument, TopicMissing
+from slipstream.bus.errors import BusError, InvalidArgument, TopicMissing
 from slipstream.bus.options import SubscribeOptions
 from slipstream.bus.settings import BusSettings
 from slipstream.engine import Answer, Engine, first_offset, read_slice
@@ -198,35 +198,9 @@ class EmbeddedDriver:
         topics = self.native.broker.state.topics
         return [each for name, topic in topics.items() if name.startswith(prefix) for each in topic.partitions]
 
-    # The doctor
-
     async def examine(self, prefix: str) -> AsyncIterator[Finding]:
-        data = self._settings.data
-        if self.name == "memory" or data.startswith(MEMORY):
-            yield Finding("ok", "storage", "memory: everything is gone when the process ends")
-            return
-        directory = Path(data).absolute()  # noqa: ASYNC240 - asks no disk
-        if not await asyncio.to_thread(directory.exists):
-            yield Finding("ok", "directory", f"{directory} does not exist yet, and is made when the bus is opened")
-            return
-        try:
-            await self.open()
-        except BusUnavailable as error:
-            yield Finding("problem", "directory", str(error))
-            return
-        try:
-            yield Finding("ok", "directory", f"{directory} is free, and could be opened")
-            for name, topic in sorted(self.native.broker.state.topics.items()):
-                if not name.startswith(prefix):
-                    continue
-                kept = sum(each.committed - each.first_index for each in topic.partitions)
-                dead = name.endswith(".DLQ") and kept
-                yield Finding("warning" if dead else "ok", "topic", f"{name}: {kept} messages")
-                for group in topic.groups.values():
-                    lag = sum(progress.lag for progress in group.progress)
-                    yield Finding("ok", "group", f"{group.name} of {name}: {lag} messages to do")
-        finally:
-            await self.close()
+        async for finding in examination(self, self._settings, prefix):
+            yield finding
 
 
 def _stored(partition: Partition, record: Record) -> Stored:

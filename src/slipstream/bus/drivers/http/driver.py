@@ -18,9 +18,9 @@ from slipstream.api import (
     TopicList,
 )
 from slipstream.bus.drivers.driver import Finding, Outgoing, Stored
+from slipstream.bus.drivers.http.errors import as_bus_errors, bus_error, publish_error
 from slipstream.bus.drivers.http.examination import examination
 from slipstream.bus.drivers.http.poster import Poster
-from slipstream.bus.drivers.http.refusals import as_bus_errors, bus_error, publish_error
 from slipstream.bus.drivers.http.source import HttpSource
 from slipstream.bus.drivers.http.tap import Tap, stored
 from slipstream.bus.errors import BusUnavailable, InvalidArgument

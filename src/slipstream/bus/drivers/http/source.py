@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from slipstream.api import ExtendRequest, FetchRequest, NackItem, Place
 from slipstream.bus.drivers.driver import Delivery
+from slipstream.bus.drivers.http.errors import as_bus_errors, bus_error
 from slipstream.bus.drivers.http.poster import MakeTopic
-from slipstream.bus.drivers.http.refusals import as_bus_errors, bus_error
 from slipstream.bus.errors import BusUnavailable, InvalidArgument
 from slipstream.client.async_client import AsyncClient
 from slipstream.client.consume import PLACES

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from slipstream.api import LogMessage
 from slipstream.bus.drivers.driver import Stored
-from slipstream.bus.drivers.http.refusals import AWAY, bus_error
+from slipstream.bus.drivers.http.errors import AWAY, bus_error
 from slipstream.client.async_client import AsyncClient
 from slipstream.client.errors import NotFound, OffsetOutOfRange, SlipstreamError
 

@@ -16,8 +16,8 @@ from nats.errors import Error as NatsError
 from slipstream.bus.drivers.driver import Delivery, Finding, Outgoing, Stored
 from slipstream.bus.drivers.local_retries import LocalRetries
 from slipstream.bus.drivers.nats.connection import Connection
-from slipstream.bus.drivers.nats.doctor import examine
 from slipstream.bus.drivers.nats.errors import FAILURES, translate
+from slipstream.bus.drivers.nats.examination import examine
 from slipstream.bus.drivers.nats.headers import MESSAGE_ID, to_headers
 from slipstream.bus.drivers.nats.tap import overheard, tap
 from slipstream.bus.errors import Unsupported

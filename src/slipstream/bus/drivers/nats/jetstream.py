@@ -14,8 +14,8 @@ from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
 from slipstream.bus.drivers.driver import Finding, Outgoing, Stored
 from slipstream.bus.drivers.nats.connection import Connection
-from slipstream.bus.drivers.nats.doctor import examine
 from slipstream.bus.drivers.nats.errors import FAILURES, translate
+from slipstream.bus.drivers.nats.examination import examine
 from slipstream.bus.drivers.nats.headers import from_headers
 from slipstream.bus.drivers.nats.publisher import Publisher
 from slipstream.bus.drivers.nats.source import JetStreamSource

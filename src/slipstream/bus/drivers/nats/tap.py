@@ -15,6 +15,7 @@ from slipstream.bus.drivers.nats.connection import Connection
 from slipstream.bus.drivers.nats.headers import from_headers
 
 NOT_TOPICS = ("$", "_INBOX.")
+HANDED_OUT = "$JS.ACK."
 
 
 async def tap(connection: Connection, prefix: str, listening: asyncio.Event | None) -> AsyncGenerator[Stored, None]:
@@ -32,7 +33,10 @@ async def tap(connection: Connection, prefix: str, listening: asyncio.Event | No
             listening.set()
         while True:
             msg = await arrived.get()
-            if msg.subject.startswith(prefix) and not msg.subject.startswith(NOT_TOPICS):
+            if not msg.subject.startswith(prefix) or msg.subject.startswith(NOT_TOPICS):
+                continue
+            # What JetStream hands to a consumer goes to an inbox, but under the subject that it was published to.
+            if not msg.reply.startswith(HANDED_OUT):
                 yield overheard(msg)
     finally:
         if not connection.nats.is_closed:

@@ -1,9 +1,10 @@
-"""What `slipstream bus doctor` finds out about a NATS server."""
+"""What the doctor says about a NATS server."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from nats.aio.client import Client
 from nats.js import JetStreamContext
 from nats.js.api import StreamInfo
 from nats.js.errors import APIError, ServiceUnavailableError
@@ -12,6 +13,7 @@ from slipstream.bus.drivers.driver import Finding
 from slipstream.bus.drivers.nats.connection import Connection
 from slipstream.bus.drivers.nats.errors import FAILURES
 from slipstream.bus.errors import BusError
+from slipstream.bus.names import DEAD_LETTER_SUFFIX
 from slipstream.bus.settings import BusSettings
 
 
@@ -25,7 +27,7 @@ async def examine(settings: BusSettings, prefix: str) -> AsyncIterator[Finding]:
         return
     try:
         client = connection.nats
-        yield Finding("ok", "connection", f"{connection.servers}, NATS {client.connected_server_version}")
+        yield Finding("ok", "connection", f"{connection.servers}, NATS {_version(client)}")
         if not settings.nats_jetstream:
             yield Finding("warning", "delivery", "NATS_JETSTREAM=false: at most once, nothing is stored or redelivered")
             return
@@ -36,6 +38,11 @@ async def examine(settings: BusSettings, prefix: str) -> AsyncIterator[Finding]:
         yield Finding("problem", "connection", f"lost while looking: {error or type(error).__name__}")
     finally:
         await connection.close()
+
+
+def _version(client: Client) -> str:
+    version = client.connected_server_version
+    return f"{version.major}.{version.minor}.{version.patch}"
 
 
 def _credentials(settings: BusSettings) -> str:
@@ -59,16 +66,18 @@ async def _jetstream(js: JetStreamContext, prefix: str) -> AsyncIterator[Finding
     if not streams:
         yield Finding("ok", "streams", f"none yet for topics that start with {prefix!r}" if prefix else "none yet")
     for info in streams:
-        subjects, kept = ", ".join(info.config.subjects or ()), info.state.messages
-        dead = bool(kept) and all(subject.endswith(".DLQ") for subject in info.config.subjects or ())
-        text = f"{info.config.name} ({subjects}): {kept} messages, {info.state.bytes} bytes"
-        yield Finding("warning" if dead else "ok", "stream", text + (": dead letters" if dead else ""))
-        for consumer in await js.consumers_info(info.config.name or ""):
-            waiting = f"{consumer.num_pending} to do, {consumer.num_ack_pending} in flight"
+        name, subjects, kept = info.config.name or "", info.config.subjects or [], info.state.messages
+        held = f"{kept:,} messages, {info.state.bytes:,} bytes"
+        yield Finding("ok", f"stream {name}", f"{held}; subjects: {', '.join(subjects)}")
+        if kept and all(subject.endswith(DEAD_LETTER_SUFFIX) for subject in subjects):
+            look = f"nats stream view {name}"
+            yield Finding("warning", "dead letters", f"{kept:,} in {', '.join(subjects)}; look at them with: {look}")
+        for consumer in await js.consumers_info(name):
             if consumer.config.deliver_subject or consumer.config.ack_policy not in {"explicit"}:
-                yield Finding("warning", "group", f"{consumer.name} of {info.config.name} is no consumer of the bus")
-            else:
-                yield Finding("ok", "group", f"{consumer.name} of {info.config.name}: {waiting}")
+                yield Finding("warning", f"consumer {consumer.name}", f"of {name} is not one that the bus could use")
+                continue
+            waiting = f"{consumer.num_pending:,} to do, {consumer.num_ack_pending:,} in flight"
+            yield Finding("ok", f"group {consumer.name}", f"{name}: {waiting}")
 
 
 async def _streams(js: JetStreamContext) -> list[StreamInfo]:
