@@ -171,12 +171,18 @@ func (s *server) ModifyAckDeadline(ctx context.Context, request *pb.ModifyAckDea
 	return answer, err
 }
 
+// lease notes until when a message is held; one that is settled is not held again by a word that comes late.
 func (s *server) lease(subscription string, ids []string, seconds int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for st := range s.streams {
+		if st.subscription != subscription {
+			continue
+		}
 		for _, id := range ids {
-			if _, held := st.held[id]; held && st.subscription == subscription {
+			if seconds == 0 {
+				delete(st.held, id)
+			} else if _, held := st.held[id]; held {
 				st.held[id] = time.Now().Add(time.Duration(seconds) * time.Second)
 			}
 		}
