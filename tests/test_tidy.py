@@ -27,6 +27,7 @@ ABOVE = ("client", "bus", "testing", "cli")
 
 MAY_NOT_KNOW: dict[str, set[str]] = {
     "outcome": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
+    "handlers": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
     "record": {"api", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
     "store": {"api", "broker", "engine", "router", "limits", "server", "settings", *ABOVE},
     "broker": {"api", "store", "engine", "router", "limits", "server", "settings", *ABOVE},

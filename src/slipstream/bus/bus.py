@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, Unpack
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
+from slipstream import handlers
 from slipstream.bus.attributes import Attributes, normalize
 from slipstream.bus.contract import Data, Handler
 from slipstream.bus.drivers import Driver, Finding, Outgoing, Stored, make_driver
@@ -24,7 +25,7 @@ from slipstream.bus.metrics import metrics_in
 from slipstream.bus.names import check_name, dead_letter_topic, literal_start
 from slipstream.bus.options import Duration, OptionFields, SubscribeOptions, seconds
 from slipstream.bus.settings import BusSettings, load_settings
-from slipstream.bus.subscription import Subscription, check_handler
+from slipstream.bus.subscription import Subscription
 
 log = logging.getLogger(__name__)
 
@@ -195,7 +196,8 @@ class Bus:
             await bus.subscribe("orders", "shipping", ship, max_in_flight=8)
         """
         self._check_open()
-        check_handler(handler)
+        if refusal := handlers.why_not(handler):
+            raise InvalidArgument(refusal)
         options = _options(options, fields)
         name = self._name(topic)
         check_name("group", group)

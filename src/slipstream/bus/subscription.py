@@ -10,8 +10,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from msgspec.structs import replace
-
+from slipstream import handlers
 from slipstream.bus.attributes import HANDLED
 from slipstream.bus.contract import Handler
 from slipstream.bus.dead_letter import dead_letter
@@ -69,7 +68,7 @@ class Subscription:
         self._bury = bury
         self._on_closed = on_closed
         self._handler: Callable[[Any], Any] = handler
-        self._is_async = _is_async(handler)
+        self._is_async = handlers.is_async(handler)
         self._threads = DaemonThreads(0 if self._is_async else options.max_in_flight, f"slipstream-{topic}")
         self._runs: set[Run] = set()
         self._by_id: dict[str, Run] = {}
@@ -244,7 +243,7 @@ class Subscription:
         except Exception as error:
             if not run.settled:
                 log.error("the handler of %s failed on %r", self, message, exc_info=error)  # noqa: TRY400 - the task's
-            return self._failed(run, Failure(_text(error)))
+            return self._failed(run, Failure(handlers.reason(error)))
         return None
 
     def _failed(self, run: Run, failure: Failure) -> Failure:
@@ -361,34 +360,3 @@ class Subscription:
             run.lost = True
             if self._is_async:
                 run.give_up("the lease was lost")
-
-
-def resolved(options: SubscribeOptions, dead_letter_topic: str) -> SubscribeOptions:
-    return replace(options, dead_letter_topic=dead_letter_topic)
-
-
-def check_handler(handler: Callable[..., object]) -> None:
-    """What could never do its work, and would not say so, is refused here."""
-    if not callable(handler):
-        raise InvalidArgument(f"a handler is a function that takes a message, not {handler!r}")
-    function = inspect.unwrap(handler)
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise InvalidArgument(f"{handler!r} has a yield in it, so calling it does nothing: return instead")
-    try:
-        inspect.signature(handler).bind(None)
-    except TypeError as error:
-        raise InvalidArgument(f"{handler!r} is called with the message and nothing else: {error}") from error
-    except ValueError:
-        pass  # what is written in C may have no signature
-
-
-def _is_async(handler: object) -> bool:
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
-
-
-def _text(error: BaseException) -> str:
-    name = type(error).__name__
-    try:
-        return f"{name}: {error}"
-    except Exception:  # noqa: BLE001 - it is not ours, and the message has failed either way
-        return name

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 import msgspec
 
+from slipstream import handlers
 from slipstream.client.message import AsyncMessage, SyncMessage
 
 Handler: TypeAlias = Callable[[AsyncMessage], Awaitable[object]] | Callable[[SyncMessage], object]
@@ -25,8 +25,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_async(self) -> bool:
-        """A coroutine function, or an object whose call is one."""
-        return inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(type(self.handler).__call__)
+        return handlers.is_async(self.handler)
 
     def __str__(self) -> str:
         return f"{self.topic} (group {self.group})"

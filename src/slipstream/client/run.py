@@ -7,6 +7,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
+from slipstream import handlers
 from slipstream.api import NackItem, Place
 from slipstream.client.errors import InProgress
 from slipstream.client.message import AsyncMessage
@@ -82,18 +83,10 @@ class Run:
                     self.message.attempts,
                     exc_info=error,
                 )
-                return self._nack(_text(error))
+                return self._nack(handlers.reason(error))
 
     def _nack(self, reason: str, *, delay_ms: int | None = None, retryable: bool = True) -> NackItem:
         partition, offset = self.place.partition, self.place.offset
         # The server keeps no more of it, and refuses a request that is too large: with it, everybody else's results.
         reason = reason[:REASON_CHARS].encode(errors="replace").decode()
         return NackItem(partition=partition, offset=offset, reason=reason, delay_ms=delay_ms, retryable=retryable)
-
-
-def _text(error: BaseException) -> str:
-    name = type(error).__name__
-    try:
-        return f"{name}: {error}"
-    except Exception:  # noqa: BLE001 - it is not ours, and the message has failed either way
-        return name

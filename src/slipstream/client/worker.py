@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import logging
 import re
 import signal
 from collections.abc import Callable
 from typing import TypeVar
 
+from slipstream import handlers
 from slipstream.client.async_client import AsyncClient
 from slipstream.client.errors import InvalidArgument
 from slipstream.client.route import Handler, Route
@@ -27,19 +27,6 @@ LAST_WORDS_MS = 2_000
 
 
 _NAME = re.compile(r"[A-Za-z0-9._:-]{1,200}\Z")
-
-
-def _check_handler(handler: Callable[..., object]) -> None:
-    """What could never do its work, and would not say so, is refused here."""
-    function = inspect.unwrap(handler)
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise InvalidArgument(f"{handler!r} has a yield in it, so calling it does nothing: return instead")
-    try:
-        inspect.signature(handler).bind(None)
-    except TypeError as error:
-        raise InvalidArgument(f"{handler!r} is called with the message and nothing else: {error}") from error
-    except ValueError:
-        pass  # what is written in C may have no signature
 
 
 class Worker:
@@ -102,7 +89,8 @@ class Worker:
                 raise InvalidArgument(f"{what} must be 1 to 200 characters of A-Z a-z 0-9 . _ : - (got {name[:40]!r})")
 
         def register(handler: HandlerT) -> HandlerT:
-            _check_handler(handler)
+            if refusal := handlers.why_not(handler):
+                raise InvalidArgument(refusal)
             self._routes.append(
                 Route(topic=topic, group=group, handler=handler, concurrency=concurrency, lease_ms=lease_ms)
             )

@@ -53,7 +53,9 @@ async def acquire(settings: BusSettings) -> Tenancy:
         opening = _brokers[loop, place] = loop.create_task(_open(place))
     try:
         broker = await asyncio.shield(opening)
-    except (DirectoryInUse, ForeignDirectory, OSError) as error:
+    except DirectoryInUse as error:
+        raise BusUnavailable(f"{error}; if that is a slipstream serve, use it: MESSAGE_BUS_DRIVER=http") from error
+    except (ForeignDirectory, OSError) as error:
         raise BusUnavailable(f"the embedded broker cannot be opened: {error}") from error
     except Damaged as error:
         raise BusUnavailable(f"{error}; see what a repair would do with: slipstream doctor {place}") from error

@@ -1,0 +1,36 @@
+"""Functions that others hand to us to be called with a message: by a worker of the client, or by the bus."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+
+def why_not(handler: object) -> str:
+    """Why it could never do its work, and would not say so; "" if it can."""
+    if not callable(handler):
+        return f"a handler is a function that takes a message, not {handler!r}"
+    function = inspect.unwrap(handler)
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        return f"{handler!r} has a yield in it, so calling it does nothing: return instead"
+    try:
+        inspect.signature(handler).bind(None)
+    except TypeError as error:
+        return f"{handler!r} is called with the message and nothing else: {error}"
+    except ValueError:
+        pass  # what is written in C may have no signature
+    return ""
+
+
+def is_async(handler: Callable[..., object]) -> bool:
+    """A coroutine function, or an object whose call is one."""
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
+
+
+def reason(error: BaseException) -> str:
+    """What it raised, in one line."""
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}"
+    except Exception:  # noqa: BLE001 - it is not ours, and the message has failed either way
+        return name
