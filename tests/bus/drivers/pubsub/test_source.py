@@ -113,11 +113,6 @@ async def test_a_subscription_that_was_deleted_is_made_again(new_bus: OpenBus, t
 
 @in_loop
 async def test_the_lag_is_what_this_subscriber_has(new_bus: OpenBus, topic: str) -> None:
-    gate = asyncio.Event()
-
-    async def act(message: Message) -> None:
-        await gate.wait()
-
     async with new_bus() as bus:
         driver = bus._driver
         source = await driver.subscribe(topic, "shipping", SubscribeOptions(max_in_flight=2))

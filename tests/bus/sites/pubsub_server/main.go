@@ -96,7 +96,9 @@ func (s *server) StreamingPull(call pb.Subscriber_StreamingPullServer) error {
 		delete(s.streams, st)
 		s.mu.Unlock()
 	}()
+	ended := make(chan struct{})
 	go func() { // heartbeats; our client acknowledges with calls of their own
+		defer close(ended)
 		for {
 			if _, err := call.Recv(); err != nil {
 				return
@@ -104,14 +106,18 @@ func (s *server) StreamingPull(call pb.Subscriber_StreamingPullServer) error {
 		}
 	}()
 	for {
+		select {
+		case <-ended: // by the subscriber, who reads what was sent so far, and gets no more
+			return nil
+		default:
+		}
 		sent, err := s.send(call, st)
 		if err != nil {
 			return err
 		}
 		if !sent {
 			select {
-			case <-call.Context().Done():
-				return call.Context().Err()
+			case <-ended:
 			case <-time.After(pause):
 			}
 		}

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 30.0
 """Google's clients do the same; without it, something in between takes the stream for dead."""
+LAST_MESSAGES_S = 1.0
+"""How long the end of a stream is waited for, after we have ended our side."""
 PAUSE_S_FIRST = 0.1
 PAUSE_S_MAX = 5.0
 PAUSE_S_MAX_REFUSED = 30.0
@@ -52,6 +54,8 @@ class Stream:
         """Makes the subscription again that somebody has deleted; None where that is not ours to do."""
         self._client_id = str(uuid.uuid4())
         self._call: Any = None
+        self._end: queue.SimpleQueue[None] | None = None
+        """Whatever is put there is the end of our side of the stream."""
         self._outstanding = 0
         self._changed = threading.Condition()
         self._stopped = threading.Event()
@@ -69,13 +73,17 @@ class Stream:
             self._changed.notify()
 
     def stop(self) -> None:
-        """Nothing arrives any more when this returns. What is on its way comes to somebody else when its lease is
-        over."""
+        """Nothing arrives any more when this returns. The engine is asked to end the stream, and given a moment: what
+        is on its way when we cut it would come to somebody else only when its lease is over."""
         with self._changed:
             self._stopped.set()
+            if self._end is not None:
+                self._end.put(None)
+            self._changed.notify()
+        self._thread.join(LAST_MESSAGES_S)
+        with self._changed:
             if self._call is not None:
                 self._call.cancel()
-            self._changed.notify()
         self._thread.join()
 
     # In its thread
@@ -108,12 +116,12 @@ class Stream:
     def _read(self) -> None:
         """Until the stream ends."""
         self._wait_for_room()
-        requests: queue.SimpleQueue[None] = queue.SimpleQueue()
-        call = self._pull(self._requests(requests), metadata=route("subscription", self._subscription))
+        end: queue.SimpleQueue[None] = queue.SimpleQueue()
         with self._changed:
-            self._call = call
             if self._stopped.is_set():
-                call.cancel()
+                return
+            self._end = end
+            self._call = call = self._pull(self._requests(end), metadata=route("subscription", self._subscription))
         try:
             for response in call:
                 self._came = True
@@ -122,7 +130,7 @@ class Stream:
                 self._wait_for_room()
         finally:
             call.cancel()
-            requests.put(None)  # lets go of the thread that gRPC reads them with
+            end.put(None)  # lets go of the thread that gRPC reads the requests with
 
     def _requests(self, end: queue.SimpleQueue[None]) -> Iterator[Any]:
         yield StreamingPullRequest(
@@ -141,8 +149,6 @@ class Stream:
 
     def _hand_over(self, messages: Sequence[Any]) -> None:
         with self._changed:
-            if self._stopped.is_set():
-                return
             self._outstanding += len(messages)
             self._arrive(messages)
 
