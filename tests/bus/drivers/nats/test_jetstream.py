@@ -74,8 +74,10 @@ async def test_the_durable_of_a_group_is_pulled_and_acked_explicitly(nats: NatsS
 @in_loop
 async def test_another_ack_deadline_changes_the_durable(nats: NatsSite, topic: str) -> None:
     async with bus_on(nats) as bus:
-        first = await bus.subscribe(topic, "shipping", Recorder(), ack_deadline=7)
+        handler = Recorder()
+        first = await bus.subscribe(topic, "shipping", handler, ack_deadline=7)
         await bus.publish(topic, b"x")
+        await handler.have(1)
         await first.close()
         await bus.subscribe(topic, "shipping", Recorder(), ack_deadline=9)
         info = await bus.native.consumer_info(topic.replace(".", "="), "shipping")
