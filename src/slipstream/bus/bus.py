@@ -54,6 +54,7 @@ class Bus:
         self._sampling: asyncio.Task[None] | None = None
         self._published: dict[str, Any] = {}
         self._opened = False
+        self._closed = False
 
     @property
     def driver(self) -> str:
@@ -65,6 +66,8 @@ class Bus:
         return self._driver.native
 
     async def open(self) -> None:
+        if self._opened:
+            raise BusError("this bus was opened before: call open_bus() for another")
         await self._driver.open()
         self._opened = True
         if self.settings.lag_interval_ms:
@@ -136,6 +139,7 @@ class Bus:
         while len(self._pending) >= self.settings.max_buffered_messages:
             self._settled.clear()
             await self._settled.wait()
+            self._check_open()  # it may have been closed meanwhile
         return await self._track(topic, message, count)
 
     async def _track(self, topic: str, message: Outgoing, count: Counting) -> asyncio.Future[str]:
@@ -194,7 +198,7 @@ class Bus:
 
             await bus.subscribe("orders", "shipping", ship, max_in_flight=8)
         """
-        self._check_open()
+        self._check_taking()
         check_handler(handler)
         options = _options(options, fields)
         name = self._name(topic)
@@ -202,6 +206,11 @@ class Bus:
         dead = dead_letter_topic(topic, options.dead_letter_topic)
         options = replace(options, dead_letter_topic=self._name(dead) if dead else "")
         source = await self._driver.subscribe(name, group, options)
+        if self._closing is not None:
+            # Closed while the engine was asked: nobody would end what began now.
+            await source.stop()
+            await source.close()
+        self._check_taking()
         subscription = Subscription(
             topic=topic,
             group=group,
@@ -310,8 +319,10 @@ class Bus:
             closed = await asyncio.gather(
                 *(subscription.close(drain_s) for subscription in list(self._subscriptions)), return_exceptions=True
             )
+            self._closed = True
             await self.flush()
         finally:
+            self._closed = True
             await self._driver.close()
         for outcome in closed:
             if isinstance(outcome, BaseException):
@@ -338,8 +349,14 @@ class Bus:
         prefix = self.settings.prefix
         return replace(stored, topic=stored.topic.removeprefix(prefix)) if prefix else stored
 
-    def _check_open(self) -> None:
+    def _check_taking(self) -> None:
+        self._check_open()
         if self._closing is not None:
+            raise BusClosed("this bus is being closed: open another")
+
+    def _check_open(self) -> None:
+        """While it is being closed it is open to handlers, which are to finish, and may have to publish for that."""
+        if self._closed:
             raise BusClosed("this bus is closed: open another")
         if not self._opened:
             raise BusClosed("this bus is not open: await open_bus(), or use it as `async with open_bus() as bus`")

@@ -23,7 +23,7 @@ from slipstream.bus.drivers.driver import Finding, Outgoing, Stored
 from slipstream.bus.drivers.embedded.broker import MEMORY, Tenancy, acquire
 from slipstream.bus.drivers.embedded.errors import translate
 from slipstream.bus.drivers.embedded.source import EmbeddedSource
-from slipstream.bus.errors import BusError, BusUnavailable, InvalidArgument, TopicMissing
+from slipstream.bus.errors import BusClosed, BusError, BusUnavailable, InvalidArgument, TopicMissing
 from slipstream.bus.options import SubscribeOptions
 from slipstream.bus.settings import BusSettings
 from slipstream.engine import Answer, Engine, first_offset, read_slice
@@ -65,7 +65,8 @@ class EmbeddedDriver:
     @property
     def native(self) -> Engine:
         """The engine that runs the broker."""
-        assert self._tenancy is not None, "the bus is open"
+        if self._tenancy is None:
+            raise BusClosed("this bus is closed: open another")
         return self._tenancy.engine
 
     async def open(self) -> None:
