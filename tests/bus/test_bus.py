@@ -283,6 +283,12 @@ async def test_what_cannot_be_right_is_refused(new_bus: OpenBus, topic: str) -> 
         with pytest.raises(InvalidArgument):
             await bus.publish(topic, b"", {"list": [1]})  # type: ignore[dict-item]
         with pytest.raises(InvalidArgument):
+            await bus.publish(topic, "\ud800")
+        with pytest.raises(InvalidArgument):
+            await bus.publish(topic, b"", key="\ud800")
+        with pytest.raises(InvalidArgument):
+            await bus.publish(topic, b"", message_id="\ud800")
+        with pytest.raises(InvalidArgument):
             await bus.subscribe(topic, "two words", Recorder())
         with pytest.raises(InvalidArgument):
             await bus.subscribe(topic, "shipping", lambda: None)  # type: ignore[arg-type]

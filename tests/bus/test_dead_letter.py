@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slipstream.bus import Backoff, BusUnavailable, Reject
+from slipstream.bus import Backoff, BusUnavailable, Message, Reject
 from tests.bus.conftest import OpenBus
 from tests.bus.consumer_process import consuming
 from tests.bus.recorder import Recorder, failing
@@ -140,3 +140,20 @@ async def test_nothing_is_lost_while_dead_letters_cannot_be_published(new_bus: O
         await dead.have(1)
     assert refusals == 3
     assert len(handler.messages) == 1, "it was on lease all the time"
+
+
+@in_loop
+async def test_what_a_handler_does_to_the_attributes_is_not_in_the_dead_letter(new_bus: OpenBus, topic: str) -> None:
+    async def act(message: Message) -> None:
+        message.attributes.clear()
+        message.attributes["count"] = 1  # type: ignore[assignment]
+        raise Reject("no")
+
+    async with new_bus() as bus:
+        dead = Recorder()
+        await bus.subscribe(f"{topic}.DLQ", "undertaker", dead)
+        await bus.subscribe(topic, "shipping", Recorder(act))
+        await bus.publish(topic, b"x", {"customerId": "C-17"})
+        (letter,) = await dead.have(1)
+    assert letter.attributes["customerId"] == "C-17"
+    assert "count" not in letter.attributes

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, Unpack
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
-from slipstream.bus.attributes import Attributes, normalize
+from slipstream.bus.attributes import Attributes, encodable, normalize
 from slipstream.bus.contract import Data, Handler
 from slipstream.bus.drivers import Driver, Finding, Outgoing, Stored, make_driver
 from slipstream.bus.errors import BusClosed, BusError, InvalidArgument, PublishFailed
@@ -421,8 +421,8 @@ def _options(options: SubscribeOptions | None, fields: OptionFields) -> Subscrib
 
 def _bytes(data: object) -> bytes:
     if isinstance(data, str):
-        return data.encode()
-    if isinstance(data, bytearray | memoryview):
+        return encodable("data", data).encode()
+    if isinstance(data, bytes | bytearray | memoryview):
         return bytes(data)
     raise InvalidArgument(f"data is {type(data).__name__}: give bytes or text, such as json.dumps(…)")
 
@@ -431,5 +431,5 @@ def _text(what: str, value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
-        return value
+        return encodable(what, str(value))
     raise InvalidArgument(f"{what} is {type(value).__name__}: it must be text")

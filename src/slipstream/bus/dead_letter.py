@@ -22,7 +22,7 @@ def dead_letter(delivery: Delivery, to: str, *, topic: str, group: str, reason: 
     crash in between, is the same dead letter to every engine that can tell."""
     attributes = {
         **delivery.attributes,
-        REASON: _short(reason),
+        REASON: short(reason),
         TOPIC: topic,
         GROUP: group,
         ATTEMPTS: str(delivery.attempt),
@@ -33,6 +33,6 @@ def dead_letter(delivery: Delivery, to: str, *, topic: str, group: str, reason: 
     return Outgoing(to, delivery.data, attributes, delivery.key, message_id)
 
 
-def _short(reason: str) -> str:
-    """In whole characters, however many bytes they take."""
-    return reason.encode(errors="replace")[:REASON_CHARS_MAX].decode(errors="ignore")
+def short(reason: object) -> str:
+    """In whole characters, however many bytes they take; what is no text, or cannot be sent, becomes it here."""
+    return str(reason).encode(errors="replace")[:REASON_CHARS_MAX].decode(errors="ignore")
