@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
-from slipstream.bus import Backoff, BusUnavailable, Message, Reject
+import pytest
+from prometheus_client import CollectorRegistry
+
+from slipstream.bus import Backoff, BusUnavailable, Message, Reject, open_bus
+from slipstream.bus.bus import Opening
 from tests.bus.conftest import OpenBus
 from tests.bus.consumer_process import consuming
 from tests.bus.recorder import Recorder, failing
@@ -157,3 +161,20 @@ async def test_what_a_handler_does_to_the_attributes_is_not_in_the_dead_letter(n
         (letter,) = await dead.have(1)
     assert letter.attributes["customerId"] == "C-17"
     assert "count" not in letter.attributes
+
+
+@in_loop
+async def test_the_message_of_a_topic_that_was_made_again_has_its_own(tmp_path: Path) -> None:
+    """It has the place of another that was buried a moment ago, and is not the same dead letter."""
+
+    def reopened() -> Opening:
+        return open_bus(driver="embedded", data=str(tmp_path / "data"), registry=CollectorRegistry())
+
+    for data in (b"old", b"new"):
+        async with reopened() as bus:
+            dead = Recorder()
+            await bus.subscribe("orders.DLQ", f"undertaker of {data.decode()}".replace(" ", "-"), dead)
+            await bus.subscribe("orders", "shipping", Recorder(failing(99)), max_deliver=1)
+            await bus.publish("orders", data)
+            await dead.until(lambda dead=dead, data=data: data in dead.data)  # type: ignore[misc]
+            await bus.native.delete_topic("orders")
