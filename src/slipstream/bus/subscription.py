@@ -127,7 +127,9 @@ class Subscription:
                     async with asyncio.timeout(LAST_WORDS_S):
                         await self._drained()
         finally:
-            tasks = [self._intake, self._renewal, *(run.task for run in self._runs)]
+            # What a handler has said, and the engine has not heard, too: a thread may wait for it.
+            telling = [run.telling for run in self._runs if run.telling is not None]
+            tasks = [self._intake, self._renewal, *(run.task for run in self._runs), *telling]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -321,6 +323,8 @@ class Subscription:
 
     async def extend_one(self, run: Run, duration: Duration | None) -> None:
         """`message.extend()`: the handler says that it is at it, and how long for."""
+        if run.settled or run.lost:
+            return  # it is not ours to keep
         deadline_s = self._deadline_s if duration is None else seconds(duration)
         run.extended_until = self.loop.time() + deadline_s
         if await self._source.extend([run.delivery], deadline_s):
@@ -335,7 +339,7 @@ class Subscription:
             kept = []
             for run in self._runs:
                 until = self._kept_until(run)
-                if run.lost:
+                if run.lost or run.is_told:
                     continue
                 if now < until or run.settled:
                     kept.append(run)
