@@ -29,8 +29,13 @@ def is_async(handler: Callable[..., object]) -> bool:
 
 def reason(error: BaseException) -> str:
     """What it raised, in one line."""
-    name = type(error).__name__
+    text = said(error)
+    return type(error).__name__ + (f": {text}" if text is not None else "")
+
+
+def said(error: BaseException) -> str | None:
+    """The words of an exception; None where it has none to say."""
     try:
-        return f"{name}: {error}"
+        return str(error)
     except Exception:  # noqa: BLE001 - it is not ours, and the message has failed either way
-        return name
+        return None

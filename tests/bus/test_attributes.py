@@ -70,3 +70,19 @@ def test_the_span_of_opentelemetry_is_the_parent() -> None:
     context = SpanContext(0xABC, 0xDEF, is_remote=False, trace_flags=TraceFlags(1))
     with trace.use_span(NonRecordingSpan(context)):
         assert normalize(None)["traceparent"] == f"00-{0xABC:032x}-{0xDEF:016x}-01"
+
+
+@pytest.mark.parametrize("given", [{"a": "\ud800"}, {"\ud800": "a"}])
+def test_what_no_engine_can_send_is_refused(given: Attributes) -> None:
+    with pytest.raises(InvalidArgument, match="UTF-8"):
+        normalize(given)
+
+
+def test_kinds_of_text_become_text() -> None:
+    """An engine may not know them."""
+
+    class Name(str):
+        __slots__ = ()
+
+    attributes = normalize({Name("a"): Name("b"), Name("ü"): Name("ä")})
+    assert {type(text) for pair in attributes.items() for text in pair} == {str}

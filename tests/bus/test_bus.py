@@ -6,8 +6,9 @@ import asyncio
 import re
 
 import pytest
+from prometheus_client import CollectorRegistry
 
-from slipstream.bus import BusClosed, InvalidArgument, Message, TopicMissing, Unsupported
+from slipstream.bus import BusClosed, BusError, InvalidArgument, Message, TopicMissing, Unsupported, open_bus
 from tests.bus.conftest import OpenBus
 from tests.bus.recorder import Recorder
 from tests.bus.sites.site import Site
@@ -309,6 +310,12 @@ async def test_what_cannot_be_right_is_refused(new_bus: OpenBus, topic: str) -> 
         with pytest.raises(InvalidArgument):
             await bus.publish(topic, b"", {"list": [1]})  # type: ignore[dict-item]
         with pytest.raises(InvalidArgument):
+            await bus.publish(topic, "\ud800")
+        with pytest.raises(InvalidArgument):
+            await bus.publish(topic, b"", key="\ud800")
+        with pytest.raises(InvalidArgument):
+            await bus.publish(topic, b"", message_id="\ud800")
+        with pytest.raises(InvalidArgument):
             await bus.subscribe(topic, "two words", Recorder())
         with pytest.raises(InvalidArgument):
             await bus.subscribe(topic, "shipping", lambda: None)  # type: ignore[arg-type]
@@ -318,3 +325,63 @@ async def test_what_cannot_be_right_is_refused(new_bus: OpenBus, topic: str) -> 
             await bus.subscribe(topic, "shipping", Recorder(), max_inflight=1)  # type: ignore[call-arg]
     with pytest.raises(BusClosed):
         await bus.publish(topic, b"")
+
+
+@in_loop
+async def test_a_handler_can_publish_while_the_bus_is_closed(new_bus: OpenBus, topic: str) -> None:
+    """Handlers may finish, and what they pass on belongs to that."""
+    go_on = asyncio.Event()
+    bus = await new_bus()
+
+    async def pass_on(message: Message) -> None:
+        await go_on.wait()
+        await bus.publish(f"{topic}.next", message.data)
+
+    handler = Recorder(pass_on)
+    await bus.subscribe(f"{topic}.next", "shipping", Recorder())  # Pub/Sub keeps nothing for a group that is not there
+    await bus.subscribe(topic, "shipping", handler, max_deliver=1)
+    await bus.publish(topic, b"x")
+    await handler.have(1)
+    closing = asyncio.create_task(bus.close())
+    await asyncio.wait({closing}, timeout=0.05)
+    with pytest.raises(BusClosed):
+        await bus.subscribe(topic, "billing", Recorder())
+    go_on.set()
+    await closing
+    async with new_bus() as after:
+        dead = Recorder()
+        await after.subscribe(f"{topic}.DLQ", "undertaker", dead)
+        await after.publish(f"{topic}.DLQ", b"last")
+        await dead.have(1)
+    assert dead.data == [b"last"], "the handler did not fail"
+
+
+@in_loop
+async def test_who_waits_for_room_when_the_bus_is_closed_is_told(registry: CollectorRegistry) -> None:
+    bus = await open_bus(driver="memory", registry=registry, max_buffered_messages=1)
+    await bus.ensure_topic("orders")
+    outcomes = await asyncio.gather(
+        *(bus.publish("orders", b"x") for _ in range(5)), bus.close(), return_exceptions=True
+    )
+    assert all(outcome is None or isinstance(outcome, str | BusClosed) for outcome in outcomes), outcomes
+
+
+@in_loop
+async def test_who_subscribes_when_the_bus_is_closed_is_told(registry: CollectorRegistry) -> None:
+    bus = await open_bus(driver="memory", registry=registry)
+    subscribing = asyncio.create_task(bus.subscribe("orders", "shipping", Recorder()))
+    await asyncio.sleep(0)
+    await bus.close()
+    with pytest.raises(BusClosed):
+        await subscribing
+    assert len(asyncio.all_tasks()) == 1, "nothing is left behind"
+
+
+@in_loop
+async def test_a_bus_is_opened_once(registry: CollectorRegistry) -> None:
+    opening = open_bus(driver="memory", registry=registry)
+    async with opening:
+        with pytest.raises(BusError, match="before"):
+            await opening
+    with pytest.raises(BusError, match="before"):
+        await opening

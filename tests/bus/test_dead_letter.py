@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
-from slipstream.bus import Backoff, BusUnavailable, Reject
+import pytest
+from prometheus_client import CollectorRegistry
+
+from slipstream.bus import Backoff, BusUnavailable, Message, Reject, open_bus
+from slipstream.bus.bus import Opening
 from tests.bus.conftest import OpenBus
 from tests.bus.consumer_process import consuming
 from tests.bus.recorder import Recorder, failing
@@ -140,3 +144,37 @@ async def test_nothing_is_lost_while_dead_letters_cannot_be_published(new_bus: O
         await dead.have(1)
     assert refusals == 3
     assert len(handler.messages) == 1, "it was on lease all the time"
+
+
+@in_loop
+async def test_what_a_handler_does_to_the_attributes_is_not_in_the_dead_letter(new_bus: OpenBus, topic: str) -> None:
+    async def act(message: Message) -> None:
+        message.attributes.clear()
+        message.attributes["count"] = 1  # type: ignore[assignment]
+        raise Reject("no")
+
+    async with new_bus() as bus:
+        dead = Recorder()
+        await bus.subscribe(f"{topic}.DLQ", "undertaker", dead)
+        await bus.subscribe(topic, "shipping", Recorder(act))
+        await bus.publish(topic, b"x", {"customerId": "C-17"})
+        (letter,) = await dead.have(1)
+    assert letter.attributes["customerId"] == "C-17"
+    assert "count" not in letter.attributes
+
+
+@in_loop
+async def test_the_message_of_a_topic_that_was_made_again_has_its_own(tmp_path: Path) -> None:
+    """It has the place of another that was buried a moment ago, and is not the same dead letter."""
+
+    def reopened() -> Opening:
+        return open_bus(driver="embedded", data=str(tmp_path / "data"), registry=CollectorRegistry())
+
+    for data in (b"old", b"new"):
+        async with reopened() as bus:
+            dead = Recorder()
+            await bus.subscribe("orders.DLQ", f"undertaker of {data.decode()}".replace(" ", "-"), dead)
+            await bus.subscribe("orders", "shipping", Recorder(failing(99)), max_deliver=1)
+            await bus.publish("orders", data)
+            await dead.until(lambda dead=dead, data=data: data in dead.data)  # type: ignore[misc]
+            await bus.native.delete_topic("orders")

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from slipstream.bus import Backoff, Message, Retry
+from slipstream.bus import Backoff, InvalidArgument, Message, Retry
 from tests.bus.conftest import OpenBus
 from tests.bus.consumer_process import consuming
 from tests.bus.recorder import Recorder, failing
@@ -275,3 +275,49 @@ async def test_what_is_published_is_stored_when_the_bus_is_closed(new_bus: OpenB
         handler = Recorder()
         await bus.subscribe(topic, "shipping", handler)
         await handler.have(100)
+
+
+class Unspeakable(Retry):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("half a pair: \ud800"),
+        Retry(delay_ms=-5),
+        Retry(delay_ms="soon"),  # type: ignore[arg-type]
+        Retry(delay_ms=float("nan")),  # type: ignore[arg-type]
+        Unspeakable(),
+    ],
+    ids=["surrogate", "negative", "text", "nan", "unspeakable"],
+)
+@in_loop
+async def test_a_message_comes_again_whatever_its_handler_raises(
+    new_bus: OpenBus, topic: str, error: Exception
+) -> None:
+    """As the backoff says, and not when its lease is over."""
+    async with new_bus() as bus:
+        handler = Recorder(failing(1, error))
+        await bus.subscribe(topic, "shipping", handler, backoff=SOON, ack_deadline=600)
+        await bus.publish(topic, b"x")
+        await handler.have(2)
+
+
+@in_loop
+async def test_a_nack_that_cannot_be_right_is_refused_at_once(new_bus: OpenBus, topic: str) -> None:
+    async def act(message: Message) -> None:
+        if message.attempt == 1:
+            for delay in (-1, float("nan"), float("inf"), "soon"):
+                with pytest.raises(InvalidArgument):
+                    message.nack(delay=delay)  # type: ignore[arg-type]
+                with pytest.raises(InvalidArgument):
+                    message.extend(delay)  # type: ignore[arg-type]
+            await message.nack(delay=0, reason=ValueError("a reason of another kind"))  # type: ignore[arg-type]
+
+    async with new_bus() as bus:
+        handler = Recorder(act)
+        await bus.subscribe(topic, "shipping", handler, ack_deadline=600)
+        await bus.publish(topic, b"x")
+        await handler.have(2)

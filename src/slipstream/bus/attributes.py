@@ -38,10 +38,10 @@ def normalize(given: Attributes | None) -> dict[str, str]:
     attributes: dict[str, str] = {}
     if given:
         for name, value in given.items():
-            if type(value) is str and type(name) is str and name:
+            if type(value) is str and type(name) is str and name and name.isascii() and value.isascii():
                 attributes[name] = value
             elif value is not None:
-                attributes[_name(name)] = _text(name, value)
+                attributes[_name(name)] = encodable(f"attribute {name!r:.80}", _text(name, value))
     handled = HANDLED.get()
     if CORRELATION_ID not in attributes:
         attributes[CORRELATION_ID] = (handled or {}).get(CORRELATION_ID) or os.urandom(16).hex()
@@ -53,7 +53,16 @@ def normalize(given: Attributes | None) -> dict[str, str]:
 def _name(name: object) -> str:
     if not isinstance(name, str) or not name:
         raise InvalidArgument(f"the name of an attribute must be text, and not empty: {name!r}")
-    return name
+    return encodable("the name of an attribute", str(name))
+
+
+def encodable(what: str, text: str) -> str:
+    """Half of a surrogate pair cannot be sent by any engine: it is refused here, to who gave it, and not on the way."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"{what} cannot be sent as UTF-8: {error}; mend it where it was decoded") from error
+    return text
 
 
 def _text(name: str, value: object) -> str:

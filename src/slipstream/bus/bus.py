@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from slipstream import handlers
-from slipstream.bus.attributes import Attributes, normalize
+from slipstream.bus.attributes import Attributes, encodable, normalize
 from slipstream.bus.contract import Data, Handler
 from slipstream.bus.drivers import Driver, Finding, Outgoing, Stored, make_driver
 from slipstream.bus.errors import BusClosed, BusError, InvalidArgument, PublishFailed
@@ -55,6 +55,7 @@ class Bus:
         self._sampling: asyncio.Task[None] | None = None
         self._published: dict[str, Any] = {}
         self._opened = False
+        self._closed = False
 
     @property
     def driver(self) -> str:
@@ -66,6 +67,8 @@ class Bus:
         return self._driver.native
 
     async def open(self) -> None:
+        if self._opened:
+            raise BusError("this bus was opened before: call open_bus() for another")
         await self._driver.open()
         self._opened = True
         if self.settings.lag_interval_ms:
@@ -137,6 +140,7 @@ class Bus:
         while len(self._pending) >= self.settings.max_buffered_messages:
             self._settled.clear()
             await self._settled.wait()
+            self._check_open()  # it may have been closed meanwhile
         return await self._track(topic, message, count)
 
     async def _track(self, topic: str, message: Outgoing, count: Counting) -> asyncio.Future[str]:
@@ -195,7 +199,7 @@ class Bus:
 
             await bus.subscribe("orders", "shipping", ship, max_in_flight=8)
         """
-        self._check_open()
+        self._check_taking()
         if refusal := handlers.why_not(handler):
             raise InvalidArgument(refusal)
         options = _options(options, fields)
@@ -204,6 +208,11 @@ class Bus:
         dead = dead_letter_topic(topic, options.dead_letter_topic)
         options = replace(options, dead_letter_topic=self._name(dead) if dead else "")
         source = await self._driver.subscribe(name, group, options)
+        if self._closing is not None:
+            # Closed while the engine was asked: nobody would end what began now.
+            await source.stop()
+            await source.close()
+        self._check_taking()
         subscription = Subscription(
             topic=topic,
             group=group,
@@ -312,8 +321,10 @@ class Bus:
             closed = await asyncio.gather(
                 *(subscription.close(drain_s) for subscription in list(self._subscriptions)), return_exceptions=True
             )
+            self._closed = True
             await self.flush()
         finally:
+            self._closed = True
             await self._driver.close()
         for outcome in closed:
             if isinstance(outcome, BaseException):
@@ -340,8 +351,14 @@ class Bus:
         prefix = self.settings.prefix
         return replace(stored, topic=stored.topic.removeprefix(prefix)) if prefix else stored
 
-    def _check_open(self) -> None:
+    def _check_taking(self) -> None:
+        self._check_open()
         if self._closing is not None:
+            raise BusClosed("this bus is being closed: open another")
+
+    def _check_open(self) -> None:
+        """While it is being closed it is open to handlers, which are to finish, and may have to publish for that."""
+        if self._closed:
             raise BusClosed("this bus is closed: open another")
         if not self._opened:
             raise BusClosed("this bus is not open: await open_bus(), or use it as `async with open_bus() as bus`")
@@ -406,8 +423,8 @@ def _options(options: SubscribeOptions | None, fields: OptionFields) -> Subscrib
 
 def _bytes(data: object) -> bytes:
     if isinstance(data, str):
-        return data.encode()
-    if isinstance(data, bytearray | memoryview):
+        return encodable("data", data).encode()
+    if isinstance(data, bytes | bytearray | memoryview):
         return bytes(data)
     raise InvalidArgument(f"data is {type(data).__name__}: give bytes or text, such as json.dumps(…)")
 
@@ -416,5 +433,5 @@ def _text(what: str, value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
-        return value
+        return encodable(what, str(value))
     raise InvalidArgument(f"{what} is {type(value).__name__}: it must be text")

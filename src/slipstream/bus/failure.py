@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from slipstream.bus.options import Duration
-
 
 class Failure(NamedTuple):
     """How an attempt failed."""
 
     reason: str
-    delay: Duration | None = None
+    delay_s: float | None = None
     """None: as the backoff says."""
     final: bool = False
     """There is no point in another attempt."""

@@ -10,7 +10,7 @@ import msgspec
 
 from slipstream.bus.drivers.driver import Delivery
 from slipstream.bus.failure import Failure
-from slipstream.bus.options import Duration
+from slipstream.bus.options import Duration, seconds
 
 if TYPE_CHECKING:
     from slipstream.bus.run import Run
@@ -35,7 +35,7 @@ class Message:
         self.id = delivery.id
         """The engine's name for it, the same at every attempt."""
         self.data = delivery.data
-        self.attributes = delivery.attributes
+        self.attributes = dict(delivery.attributes)  # the handler's: a dead letter is the message as it was
         self.key = delivery.key
         self.attempt = delivery.attempt
         """1 the first time."""
@@ -49,11 +49,11 @@ class Message:
     def nack(self, delay: Duration | None = None, reason: str = "nack") -> Awaitable[None]:
         """This attempt failed: the message comes again after `delay`, or as the backoff says, or is a dead letter if
         this was the last attempt."""
-        return self._run.settle_early(Failure(reason, delay))
+        return self._run.settle_early(Failure(reason, None if delay is None else seconds(delay)))
 
     def extend(self, duration: Duration | None = None) -> Awaitable[None]:
         """More time, from now; by default another `ack_deadline`."""
-        return self._run.extend(duration)
+        return self._run.extend(None if duration is None else seconds(duration))
 
     @property
     def lease_lost(self) -> bool:

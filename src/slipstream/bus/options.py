@@ -14,8 +14,20 @@ Duration: TypeAlias = float | dt.timedelta
 """A number is seconds."""
 
 
+SECONDS_MAX = 1e10
+"""Some three hundred years: what engines count in milliseconds or nanoseconds has room for it."""
+
+FACTOR_MAX = 1_000
+"""To the power of 64 it is still a number; see `Backoff.pause`."""
+
+
 def seconds(duration: Duration) -> float:
-    return duration.total_seconds() if isinstance(duration, dt.timedelta) else float(duration)
+    """Raises InvalidArgument for what is no duration: it would be found by the engine, with a message in hand."""
+    if isinstance(duration, dt.timedelta):
+        return seconds(duration.total_seconds())
+    if isinstance(duration, int | float) and 0 <= duration <= SECONDS_MAX:  # not NaN, either
+        return float(duration)
+    raise InvalidArgument(f"a duration is a number of seconds, or a timedelta, and not negative: {duration!r:.80}")
 
 
 class Backoff(msgspec.Struct, frozen=True):
@@ -62,7 +74,7 @@ class SubscribeOptions(msgspec.Struct, frozen=True, kw_only=True):
         """In seconds, after so many failed attempts, counted from 1."""
         if isinstance(self.backoff, Backoff):
             return self.backoff.pause(failures)
-        return float(self.backoff[min(failures, len(self.backoff)) - 1])
+        return seconds(self.backoff[min(failures, len(self.backoff)) - 1])
 
     def is_exhausted(self, attempt: int) -> bool:
         """Whether there is none after this attempt."""
@@ -70,19 +82,27 @@ class SubscribeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Raises InvalidArgument for what could not work."""
-        if self.max_in_flight < 1:
-            raise InvalidArgument("max_in_flight must be at least 1")
-        if self.max_deliver < 0:
-            raise InvalidArgument("max_deliver must be at least 1, or 0 for no limit")
+        if not _is_count(self.max_in_flight, 1):
+            raise InvalidArgument("max_in_flight must be a whole number, and at least 1")
+        if not _is_count(self.max_deliver, 0):
+            raise InvalidArgument("max_deliver must be a whole number, at least 1, or 0 for no limit")
         if seconds(self.ack_deadline) < 0.01:
             raise InvalidArgument("ack_deadline must be at least 0.01 seconds")
-        if seconds(self.extend_for) < 0:
-            raise InvalidArgument("extend_for must not be negative")
+        seconds(self.extend_for)
         if isinstance(self.backoff, Backoff):
-            if seconds(self.backoff.first) < 0 or seconds(self.backoff.longest) < 0 or self.backoff.factor < 1:
-                raise InvalidArgument("a backoff must not be negative, and its factor must be at least 1")
-        elif not self.backoff or min(self.backoff) < 0:
+            seconds(self.backoff.first)
+            seconds(self.backoff.longest)
+            if not 1 <= self.backoff.factor <= FACTOR_MAX:  # nor NaN
+                raise InvalidArgument(f"the factor of a backoff must be 1 to {FACTOR_MAX}")
+        elif not isinstance(self.backoff, Sequence) or not self.backoff:
             raise InvalidArgument("backoff must be a Backoff, or a list of at least one pause in seconds")
+        else:
+            for pause in self.backoff:
+                seconds(pause)
+
+
+def _is_count(value: object, least: int) -> bool:
+    return isinstance(value, int) and value >= least
 
 
 class OptionFields(TypedDict, total=False):

@@ -50,6 +50,11 @@ class Run:
         self.telling: asyncio.Task[None] | None = None
         """On the way to the engine, because the handler did not wait for its own end."""
 
+    @property
+    def is_told(self) -> bool:
+        """The engine has heard what became of it, and the handler runs on: there is no lease to keep."""
+        return self.telling is not None and self.telling.done()
+
     def settle_early(self, failure: Failure | None) -> Awaitable[None]:
         return self._in_loop(lambda: self._settle_early(failure))
 

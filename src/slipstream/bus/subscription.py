@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from slipstream import handlers
 from slipstream.bus.attributes import HANDLED
 from slipstream.bus.contract import Handler
-from slipstream.bus.dead_letter import dead_letter
+from slipstream.bus.dead_letter import dead_letter, short
 from slipstream.bus.drivers.driver import Delivery, Outgoing, Source
 from slipstream.bus.errors import BusError, InvalidArgument
 from slipstream.bus.failure import Failure
@@ -126,7 +126,9 @@ class Subscription:
                     async with asyncio.timeout(LAST_WORDS_S):
                         await self._drained()
         finally:
-            tasks = [self._intake, self._renewal, *(run.task for run in self._runs)]
+            # What a handler has said, and the engine has not heard, too: a thread may wait for it.
+            telling = [run.telling for run in self._runs if run.telling is not None]
+            tasks = [self._intake, self._renewal, *(run.task for run in self._runs), *telling]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -196,7 +198,7 @@ class Subscription:
                 await asyncio.wait({before.task})  # never two at the same message
             if self._giving_up:
                 run.given_up = CLOSED
-                failure: Failure | None = Failure(CLOSED, delay=0)
+                failure: Failure | None = Failure(CLOSED, delay_s=0)
             elif self.options.dead_letter_topic and self.options.is_exhausted(run.delivery.attempt - 1):
                 # Each time it was handed out, whoever had it died or fell silent.
                 attempts = run.delivery.attempt - 1
@@ -218,7 +220,7 @@ class Subscription:
     async def _handle(self, run: Run) -> Failure | None:
         """Runs the handler and says how it failed; None if it did not."""
         message = run.message
-        HANDLED.set(message.attributes)
+        HANDLED.set(run.delivery.attributes)
         try:
             if self._is_async:
                 await self._handler(message)
@@ -231,20 +233,28 @@ class Subscription:
             assert task is not None
             if run.given_up:
                 task.uncancel()
-                return Failure(run.given_up, delay=0)
+                return Failure(run.given_up, delay_s=0)
             if task.cancelling():
                 raise  # the program ends
             return self._failed(run, Failure("the handler was cancelled"))
         except Reject as rejection:
-            return self._failed(run, Failure(str(rejection) or "rejected", final=True))
+            return self._failed(run, Failure(handlers.said(rejection) or "rejected", final=True))
         except Retry as retry:
-            delay = None if retry.delay_ms is None else retry.delay_ms / 1000
-            return self._failed(run, Failure(str(retry) or "retry", delay=delay))
+            return self._failed(run, Failure(handlers.said(retry) or "retry", self._delay_s(run, retry)))
         except Exception as error:
             if not run.settled:
                 log.error("the handler of %s failed on %r", self, message, exc_info=error)  # noqa: TRY400 - the task's
             return self._failed(run, Failure(handlers.reason(error)))
         return None
+
+    def _delay_s(self, run: Run, retry: Retry) -> float | None:
+        try:
+            return None if retry.delay_ms is None else seconds(retry.delay_ms / 1000)
+        except (InvalidArgument, TypeError):
+            log.warning(
+                "%r comes again as the backoff says: no delay_ms of Retry is %.80r", run.message, retry.delay_ms
+            )
+            return None
 
     def _failed(self, run: Run, failure: Failure) -> Failure:
         if run.settled:
@@ -265,8 +275,7 @@ class Subscription:
             elif self._is_last(run, failure):
                 await self._give_to_dead_letters(run, failure)
             else:
-                await self._source.nack(run.delivery, self._pause(run, failure), failure.reason)
-                self._nacked.inc()
+                await self._nack(run, failure)
         except BusError as error:
             log.warning("what became of %r is not heard, and it will come again: %s", run.message, error)
 
@@ -275,8 +284,11 @@ class Subscription:
             return False  # it was not the handler's fault; or it is a dead letter already, and stays one
         return failure.final or self.options.is_exhausted(run.delivery.attempt)
 
-    def _pause(self, run: Run, failure: Failure) -> float:
-        return self.options.pause(run.delivery.attempt) if failure.delay is None else seconds(failure.delay)
+    async def _nack(self, run: Run, failure: Failure) -> None:
+        pause_s = self.options.pause(run.delivery.attempt) if failure.delay_s is None else failure.delay_s
+        # Short: what an engine cannot take would be refused for ever, and with it what is told in the same request.
+        await self._source.nack(run.delivery, pause_s, short(failure.reason))
+        self._nacked.inc()
 
     async def _give_to_dead_letters(self, run: Run, failure: Failure) -> None:
         """The message is finished at the engine only when its dead letter is safe; until then its lease is extended."""
@@ -297,7 +309,7 @@ class Subscription:
                     error,
                 )
                 if self._giving_up or isinstance(error, InvalidArgument):
-                    await self._source.nack(run.delivery, self._pause(run, failure), failure.reason)
+                    await self._nack(run, failure)
                     return
                 await asyncio.sleep(min(0.1 * 2 ** min(tries, 10), BURIAL_PAUSE_S_MAX))
         await self._source.ack(run.delivery)
@@ -310,6 +322,8 @@ class Subscription:
 
     async def extend_one(self, run: Run, duration: Duration | None) -> None:
         """`message.extend()`: the handler says that it is at it, and how long for."""
+        if run.settled or run.lost:
+            return  # it is not ours to keep
         deadline_s = self._deadline_s if duration is None else seconds(duration)
         run.extended_until = self.loop.time() + deadline_s
         if await self._source.extend([run.delivery], deadline_s):
@@ -324,7 +338,7 @@ class Subscription:
             kept = []
             for run in self._runs:
                 until = self._kept_until(run)
-                if run.lost:
+                if run.lost or run.is_told:
                     continue
                 if now < until or run.settled:
                     kept.append(run)

@@ -13,6 +13,8 @@ from prometheus_client import CollectorRegistry
 
 from slipstream.bus import BusUnavailable
 from slipstream.bus.bus import Opening, open_bus
+from slipstream.bus.drivers.embedded.broker import _brokers, _closing
+from slipstream.store.lock import DirectoryLock
 from tests.bus.recorder import Recorder
 from tests.client.loop import in_loop
 
@@ -61,6 +63,16 @@ async def test_a_directory_that_another_process_has_is_refused(tmp_path: Path) -
     await holder.wait()
     async with embedded(data):
         pass
+
+
+@in_loop
+async def test_a_directory_that_another_loop_of_the_process_has_is_refused(tmp_path: Path) -> None:
+    async def open_there() -> None:
+        await embedded(tmp_path / "data")
+
+    async with embedded(tmp_path / "data"):
+        with pytest.raises(BusUnavailable, match="another event loop"):
+            await asyncio.to_thread(lambda: asyncio.run(open_there()))
 
 
 @in_loop
@@ -120,6 +132,39 @@ async def test_a_message_that_kills_its_process_is_counted(tmp_path: Path) -> No
         (letter,) = await dead.have(1)
     assert handler.messages == []
     assert letter.attributes["deadLetterAttempts"] == "4"
+
+
+@in_loop
+async def test_who_gives_up_opening_leaves_nothing_open(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    opening = asyncio.ensure_future(embedded(data)._open())
+    while not _brokers:
+        await asyncio.sleep(0)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    while _closing:
+        await asyncio.sleep(0.01)
+    DirectoryLock(data).release()  # nobody has it
+
+
+@in_loop
+async def test_a_directory_that_is_just_being_closed_is_waited_for(tmp_path: Path) -> None:
+    first = await embedded(tmp_path / "data")
+    closing = asyncio.ensure_future(first.close())
+    while _brokers:
+        await asyncio.sleep(0)
+    async with embedded(tmp_path / "data") as second:
+        await second.publish("orders", b"x")
+    await closing
+
+
+@in_loop
+async def test_what_could_not_be_opened_is_not_remembered(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(BusUnavailable):
+        await embedded(tmp_path)
+    assert not _brokers
 
 
 KILLED = """

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
@@ -37,3 +39,28 @@ async def test_a_message_that_has_the_place_of_another_is_not_acked_by_its_handl
         await bus.publish("orders", b"new")
         await handler.have(3)
     assert handler.data == [b"old", b"new", b"new"], "the ack of the old one did not count for the new one"
+
+
+@in_loop
+async def test_a_disk_that_has_failed_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    """What waits for the journal is never handed on, and nobody waits for that."""
+    gate = asyncio.Event()
+
+    async def act(message: Message) -> None:
+        await gate.wait()
+
+    bus = await open_bus(driver="embedded", data=str(tmp_path / "data"), registry=CollectorRegistry())
+    handler = Recorder(act)
+    subscription = await bus.subscribe("orders", "shipping", handler, max_in_flight=1, ack_deadline=0.5)
+    await bus.publish("orders", b"one")
+    await bus.publish("orders", b"two")
+    await handler.have(1)
+    bus.native.journal_failed(OSError(errno.ENOSPC, "no space left on device"))
+    gate.set()
+    while subscription.in_flight:
+        await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        await bus.close()
+    async with open_bus(driver="embedded", data=str(tmp_path / "data"), registry=CollectorRegistry()) as bus:
+        await bus.subscribe("orders", "shipping", handler, ack_deadline=0.1)
+        await handler.until(lambda: handler.data.count(b"one") == 2 and b"two" in handler.data)

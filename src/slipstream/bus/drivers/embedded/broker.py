@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from pathlib import Path
+from typing import TypeAlias
 
 from slipstream.bus.errors import BusUnavailable, InvalidArgument
 from slipstream.bus.settings import BusSettings
@@ -19,41 +20,70 @@ _private = itertools.count()
 
 
 class SharedBroker:
-    """An engine, and how many buses are open on it."""
+    """An engine, once it is open, and how many buses have it, or wait for it."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+    def __init__(self, opening: asyncio.Task[Engine]) -> None:
+        self.opening = opening
         self.users = 0
 
 
-_brokers: dict[tuple[asyncio.AbstractEventLoop, str], asyncio.Task[SharedBroker]] = {}
+Key: TypeAlias = tuple[asyncio.AbstractEventLoop, str]
+
+_brokers: dict[Key, SharedBroker] = {}
+_closing: dict[Key, asyncio.Task[None]] = {}
 
 
 class Tenancy:
     """A bus's share in a broker, from `acquire` to `release`; the last to go closes it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, place: str, broker: SharedBroker) -> None:
-        self._key = (loop, place)
+    def __init__(self, key: Key, broker: SharedBroker) -> None:
+        self._key = key
         self._broker = broker
-        self.engine = broker.engine
+        broker.users += 1
+
+    @property
+    def engine(self) -> Engine:
+        return self._broker.opening.result()
+
+    async def opened(self) -> None:
+        try:
+            await asyncio.shield(self._broker.opening)
+        except BaseException:
+            self._leave()  # who is cancelled does not wait until it is open, and then closed
+            raise
 
     async def release(self) -> None:
+        if (closing := self._leave()) is not None:
+            await closing
+
+    def _leave(self) -> asyncio.Task[None] | None:
         self._broker.users -= 1
-        if self._broker.users == 0:
-            _brokers.pop(self._key, None)
-            await self._broker.engine.close()
+        if self._broker.users:
+            return None
+        del _brokers[self._key]
+        closing = _closing[self._key] = asyncio.create_task(_close(self._broker.opening))
+        closing.add_done_callback(lambda _: _closing.pop(self._key))
+        return closing
 
 
 async def acquire(settings: BusSettings) -> Tenancy:
     """Raises BusUnavailable where the directory cannot be used, saying why."""
     loop = asyncio.get_running_loop()
     place = _place(settings)
-    opening = _brokers.get((loop, place))
-    if opening is None or (opening.done() and (opening.cancelled() or opening.exception() is not None)):
-        opening = _brokers[loop, place] = loop.create_task(_open(place))
+    key = (loop, place)
+    while (closing := _closing.get(key)) is not None:
+        await asyncio.wait({closing})
+    broker = _brokers.get(key)
+    if broker is None:
+        broker = _brokers[key] = SharedBroker(loop.create_task(_open(place)))
+    tenancy = Tenancy(key, broker)
     try:
-        broker = await asyncio.shield(opening)
+        await tenancy.opened()
     except DirectoryInUse as error:
+        if any(other is not loop and where == place for other, where in list(_brokers)):
+            raise BusUnavailable(
+                f"{place} is open in another event loop of this process: use its bus, or MESSAGE_BUS_DRIVER=http"
+            ) from error
         raise BusUnavailable(f"{error}; if that is a slipstream serve, use it: MESSAGE_BUS_DRIVER=http") from error
     except (ForeignDirectory, OSError) as error:
         raise BusUnavailable(f"the embedded broker cannot be opened: {error}") from error
@@ -61,8 +91,7 @@ async def acquire(settings: BusSettings) -> Tenancy:
         raise BusUnavailable(f"{error}; see what a repair would do with: slipstream doctor {place}") from error
     except SettingError as error:
         raise InvalidArgument(str(error)) from error
-    broker.users += 1
-    return Tenancy(loop, place, broker)
+    return tenancy
 
 
 def _place(settings: BusSettings) -> str:
@@ -74,7 +103,7 @@ def _place(settings: BusSettings) -> str:
     return str(Path(settings.data).absolute())
 
 
-async def _open(place: str) -> SharedBroker:
+async def _open(place: str) -> Engine:
     server = load_server_settings({})  # SLIPSTREAM_RETENTION_MS and its like hold here as they do for a server
     in_memory = place.startswith(MEMORY)
 
@@ -91,4 +120,10 @@ async def _open(place: str) -> SharedBroker:
 
     engine = await asyncio.to_thread(recover)
     engine.start(asyncio.get_running_loop())
-    return SharedBroker(engine)
+    return engine
+
+
+async def _close(opening: asyncio.Task[Engine]) -> None:
+    await asyncio.wait({opening})
+    if not opening.cancelled() and opening.exception() is None:
+        await opening.result().close()

@@ -23,7 +23,7 @@ from slipstream.bus.drivers.embedded.broker import Tenancy, acquire
 from slipstream.bus.drivers.embedded.errors import translate
 from slipstream.bus.drivers.embedded.examination import examination
 from slipstream.bus.drivers.embedded.source import EmbeddedSource
-from slipstream.bus.errors import BusError, InvalidArgument, TopicMissing
+from slipstream.bus.errors import BusClosed, BusError, InvalidArgument, TopicMissing
 from slipstream.bus.options import SubscribeOptions
 from slipstream.bus.settings import BusSettings
 from slipstream.engine import Answer, Engine, first_offset, read_slice
@@ -65,7 +65,8 @@ class EmbeddedDriver:
     @property
     def native(self) -> Engine:
         """The engine that runs the broker."""
-        assert self._tenancy is not None, "the bus is open"
+        if self._tenancy is None:
+            raise BusClosed("this bus is closed: open another")
         return self._tenancy.engine
 
     async def open(self) -> None:
@@ -144,10 +145,9 @@ class EmbeddedDriver:
         index = found.log.index_from(max(start, earliest))
         last = found.committed if end is None else min(found.committed, found.log.index_from(end))
         while index < last:
-            records = await self._records(found, index, last)
+            index, records = await self._records(found, index, last)
             for record in records:
                 yield _stored(found, record)
-            index += len(records)
 
     def _partition(self, topic: str, number: int) -> Partition:
         try:
@@ -158,12 +158,18 @@ class EmbeddedDriver:
             raise InvalidArgument(f"{topic} has partitions 0 to {len(partitions) - 1}, and no {number}")
         return partitions[number]
 
-    async def _records(self, partition: Partition, first: int, end: int) -> list[Record]:
+    async def _records(self, partition: Partition, first: int, end: int) -> tuple[int, list[Record]]:
+        """Some of them, and where to go on. Retention may remove those that are next while others are looked at."""
+        begun_at = first
+
+        def find() -> LogSlice:
+            nonlocal begun_at
+            begun_at = max(first, partition.first_index)
+            return self.native.slice(partition, begun_at, end, READ_BYTES)
+
         try:
-            return await read_slice(
-                lambda: self.native.slice(partition, max(first, partition.first_index), end, READ_BYTES),
-                LogSlice.records,
-            )
+            records = await read_slice(find, LogSlice.records)
+            return begun_at + len(records), records
         except BrokerError as error:
             raise translate(error) from error
         except LogUnreadable as error:
@@ -181,10 +187,10 @@ class EmbeddedDriver:
                 for partition in self._matching(prefix):
                     # Before it is looked at, or what is written in between would be seen with the next message only.
                     engine.watch(partition, written.set)
-                    index = max(seen.get(partition, 0), partition.first_index)
+                    index = seen.get(partition, 0)
                     while index < partition.committed:
-                        for record in await self._records(partition, index, partition.committed):
-                            index += 1
+                        index, records = await self._records(partition, index, partition.committed)
+                        for record in records:
                             yield _stored(partition, record)
                     seen[partition] = index
                 with contextlib.suppress(TimeoutError):

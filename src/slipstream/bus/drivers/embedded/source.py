@@ -184,10 +184,11 @@ class EmbeddedSource:
     async def stop(self) -> None:
         self._leaving = True
         self._leave()
-        # What the broker has handed out in this turn of the loop is sent at the end of it, to us.
-        sent = asyncio.Event()
-        self._engine.when_written(sent.set)
-        await sent.wait()
+        try:
+            # What the broker has handed out in this turn of the loop is sent at the end of it, to us.
+            await self._engine.perform(lambda broker, now_ms: None)
+        except BrokerError:
+            self._on_the_way = 0  # the journal has failed: what waits for it never comes
         self._stopped = True
         self._something.set()
 

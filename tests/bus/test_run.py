@@ -1,0 +1,92 @@
+"""What a handler says before its end, and what becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from concurrent.futures import CancelledError
+
+from prometheus_client import CollectorRegistry
+
+from slipstream.bus import Message, open_bus
+from slipstream.bus.drivers import Delivery
+from tests.bus.recorder import Recorder
+from tests.client.loop import in_loop
+
+
+async def unheard(delivery: Delivery) -> None:
+    """An engine that is away."""
+    await asyncio.Event().wait()
+
+
+@in_loop
+async def test_an_ack_that_the_engine_does_not_hear_ends_with_the_bus() -> None:
+    async def act(message: Message) -> None:
+        message.ack()
+
+    before = asyncio.all_tasks()
+    bus = await open_bus(driver="memory", registry=CollectorRegistry(), drain_timeout_ms=10)
+    handler = Recorder(act)
+    subscription = await bus.subscribe("orders", "shipping", handler)
+    subscription._source.ack = unheard  # type: ignore[method-assign]
+    await bus.publish("orders", b"x")
+    await handler.have(1)
+    await bus.close()
+    assert asyncio.all_tasks() == before, "nothing is left behind"
+
+
+@in_loop
+async def test_a_thread_that_acks_does_not_wait_longer_than_the_bus() -> None:
+    outcome: list[str] = []
+    begun, ended = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def handler(message: Message) -> None:
+        loop.call_soon_threadsafe(begun.set)
+        try:
+            message.ack()
+        except CancelledError:
+            outcome.append("not heard")
+        ended.set()
+
+    bus = await open_bus(driver="memory", registry=CollectorRegistry(), drain_timeout_ms=10)
+    subscription = await bus.subscribe("orders", "shipping", handler)
+    subscription._source.ack = unheard  # type: ignore[method-assign]
+    await bus.publish("orders", b"x")
+    await begun.wait()
+    await bus.close()
+    assert await asyncio.to_thread(ended.wait, 10)
+    assert outcome == ["not heard"]
+
+
+@in_loop
+async def test_what_the_engine_has_been_told_is_not_extended() -> None:
+    """On NATS that would put off the retry for as long as the handler runs."""
+    extended: list[str] = []
+    told = asyncio.Event()
+
+    async def act(message: Message) -> None:
+        if message.data == b"early":
+            await message.nack(delay=3600)
+            await message.extend(60)
+            told.set()
+        await asyncio.Event().wait()
+
+    async with open_bus(driver="memory", registry=CollectorRegistry(), drain_timeout_ms=10) as bus:
+        handler = Recorder(act)
+        subscription = await bus.subscribe("orders", "shipping", handler, ack_deadline=0.03)
+        extend = subscription._source.extend
+
+        async def noted(deliveries: Sequence[Delivery], deadline_s: float) -> Sequence[Delivery]:
+            extended.extend(delivery.id for delivery in deliveries)
+            return await extend(deliveries, deadline_s)
+
+        early = await bus.publish("orders", b"early")
+        await told.wait()
+        subscription._source.extend = noted  # type: ignore[method-assign]
+        other = await bus.publish("orders", b"other")
+        while extended.count(other) < 3:
+            await asyncio.sleep(0.01)
+        assert not handler.messages[0].lease_lost
+    assert early not in extended
