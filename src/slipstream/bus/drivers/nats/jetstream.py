@@ -85,17 +85,18 @@ class JetStreamDriver:
         if options.dead_letter_topic:
             await self._streams.of(options.dead_letter_topic)
 
-        async def join() -> tuple[str, str]:
+        async def join() -> tuple[str, str, str]:
             stream = await self._streams.of(topic)
             info = await self._streams.consumer(stream, topic, group, options)
-            return stream, info.name
+            return stream, info.name, await self._streams.made_at(stream)
 
-        async def rejoin() -> None:
+        async def rejoin() -> str:
             self._streams.forget(topic)
-            await join()
+            _, _, made_at = await join()
+            return made_at
 
-        stream, consumer = await join()
-        source = JetStreamSource(self._connection, self._js, topic, stream, consumer, rejoin)
+        stream, consumer, made_at = await join()
+        source = JetStreamSource(self._connection, self._js, topic, stream, consumer, made_at, rejoin)
         await source.open()
         return source
 
