@@ -11,7 +11,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StreamConfig
 from nats.js.errors import NotFoundError
 from prometheus_client import CollectorRegistry
 
-from slipstream.bus import Bus, BusError, BusUnavailable, InvalidArgument, Message, Retry, TopicMissing
+from slipstream.bus import Bus, BusError, BusUnavailable, InvalidArgument, Message, Retry, TopicMissing, Unauthorized
 from slipstream.bus.bus import Opening, open_bus
 from slipstream.bus.drivers.nats.names import stream_name
 from tests.bus.recorder import Recorder, failing
@@ -298,5 +298,38 @@ async def test_who_may_publish_and_nothing_else_can(topic: str, tmp_path: Path) 
             async with bus_on(site, nats_url=f"nats://one:x@{address}") as narrow:
                 await narrow.publish(topic, b"x")
             assert [stored.data async for stored in bus.read(topic)] == [b"x"]
+    finally:
+        await asyncio.to_thread(site.close)
+
+
+@in_loop
+async def test_what_is_not_allowed_is_told_at_once(topic: str, tmp_path: Path) -> None:
+    config = tmp_path / "nats.conf"
+    denied = (
+        f'permissions: {{ publish: {{ deny: ["{topic}", "$JS.API.CONSUMER.>"] }}, subscribe: {{ deny: "{topic}" }} }}'
+    )
+    config.write_text(
+        "jetstream: enabled\n"
+        f"authorization {{ users: [ {{ user: all, password: x }}, {{ user: few, password: x, {denied} }} ] }}\n"
+    )
+    site = NatsSite("-c", str(config))
+    try:
+        address = f"127.0.0.1:{site.port}"
+        async with bus_on(site, nats_url=f"nats://all:x@{address}") as bus:
+            await bus.ensure_topic(topic)
+        async with asyncio.timeout(4), bus_on(site, nats_url=f"nats://few:x@{address}") as few:
+            with pytest.raises(Unauthorized, match="no permission to publish"):
+                await few.publish(topic, b"x")
+            with pytest.raises(Unauthorized, match=r"CONSUMER\.INFO"):
+                await few.subscribe(topic, "shipping", Recorder())
+        async with (
+            asyncio.timeout(4),
+            bus_on(site, nats_url=f"nats://few:x@{address}", nats_jetstream=False) as core,
+        ):
+            with pytest.raises(Unauthorized, match="no permission"):
+                await core.publish(topic, b"x")
+            with pytest.raises(Unauthorized, match="no permission"):
+                await core.subscribe(topic, "shipping", Recorder())
+            await core.publish(f"{topic}.other", b"x")
     finally:
         await asyncio.to_thread(site.close)

@@ -59,7 +59,7 @@ class JetStreamSource:
         """Makes stream and consumer again, where they are gone, and says when the stream was made."""
         self._made_at = made_at
         self._suffix = ""
-        """Of the ids of messages. A stream that is deleted and made again counts from 1, and has other messages there."""
+        """Of the ids of messages: a stream that is deleted and made again counts from 1, and has other messages."""
         self._next = f"{js._prefix}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._inbox = self._nats.new_inbox()
         self._generation = 0
