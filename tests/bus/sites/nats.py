@@ -53,6 +53,15 @@ class NatsSite(Site):
         self._process.send_signal(signal.SIGKILL)
         self._process.wait(30)
 
+    def freeze(self) -> None:
+        """It keeps its connections, and says nothing: as when the network swallows all."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
     def close(self) -> None:
         self.stop_server()
         shutil.rmtree(self._directory)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import nkeys
@@ -14,11 +16,20 @@ from prometheus_client import CollectorRegistry
 
 from slipstream.bus import BusUnavailable, InvalidArgument, Unauthorized
 from slipstream.bus.bus import open_bus
+from slipstream.bus.drivers.nats import connection
+from tests.bus.recorder import Recorder
 from tests.bus.sites.nats import NatsSite, free_port
 from tests.client.loop import in_loop
 
 JETSTREAM = "jetstream: enabled\n"
 SEED_BYTES = bytes(range(32))
+
+
+@pytest.fixture(scope="module")
+def nats() -> Iterator[NatsSite]:
+    site = NatsSite()
+    yield site
+    site.close()
 
 
 def user_keys() -> nkeys.KeyPair:
@@ -152,3 +163,95 @@ async def test_credentials_that_cannot_be_right_are_refused_before_anybody_is_as
         await open_bus(driver="nats", nats_nkey_seed="secret")
     with pytest.raises(InvalidArgument, match="one of them"):
         open_bus(driver="nats", nats_nkey_seed="SU", nats_creds_path="x")
+
+
+@in_loop
+async def test_a_server_that_has_fallen_silent_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, topic: str
+) -> None:
+    """Even with much that waits to be written: the system would try to get rid of it for a quarter of an hour."""
+    monkeypatch.setattr(connection, "PING_S", 0.1)
+    site = NatsSite()
+    try:
+        async with open_bus(registry=CollectorRegistry(), **site.settings()) as bus:
+            await bus.ensure_topic(topic)
+            site.freeze()
+            try:
+                sent = [await bus.send(topic, bytes(500_000)) for _ in range(20)]
+                async with asyncio.timeout(10):
+                    while "is lost" not in caplog.text:
+                        await asyncio.sleep(0.02)
+            finally:
+                site.thaw()
+            await asyncio.gather(*sent)
+            assert len([stored async for stored in bus.read(topic)]) == 20
+    finally:
+        await asyncio.to_thread(site.close)
+
+
+@in_loop
+async def test_a_connection_that_the_server_ends_with_a_reason_is_made_again(nats: NatsSite, topic: str) -> None:
+    """As it does when credentials have expired; the file may have newer ones by then."""
+    between = Between(nats.port)
+    async with between, open_bus(registry=CollectorRegistry(), driver="nats", nats_url=between.url) as bus:
+        handler = Recorder()
+        await bus.subscribe(topic, "shipping", handler, ack_deadline=1)  # what was on its way comes again
+        await bus.publish(topic, b"before")
+        await handler.have(1)
+        between.say(b"-ERR 'User Authentication Expired'\r\n")
+        await asyncio.wait_for(bus.publish(topic, b"after"), 10)
+        await handler.have(2)
+
+
+@in_loop
+async def test_a_flush_is_answered_after_all_that_was_said_before_it(nats: NatsSite, topic: str) -> None:
+    settings = {**nats.settings(), "nats_jetstream": False}
+    async with (
+        open_bus(registry=CollectorRegistry(), **settings) as here,
+        open_bus(registry=CollectorRegistry(), **settings) as there,
+    ):
+        handler = Recorder()
+        for number in range(100):
+            await here.subscribe(f"{topic}.{number}", "shipping", handler)
+            await there.publish(f"{topic}.{number}", b"x")
+        async with asyncio.timeout(5):
+            await handler.have(100)
+
+
+class Between:
+    """Passes on what client and server say, and what it is told to say to the clients."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._clients: list[asyncio.StreamWriter] = []
+        self._tasks: list[asyncio.Future[object]] = []
+
+    async def __aenter__(self) -> None:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1")
+        self.url = f"nats://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def say(self, words: bytes) -> None:
+        for client in self._clients:
+            client.write(words)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from_server, to_server = await asyncio.open_connection("127.0.0.1", self._port)
+        self._clients.append(writer)
+        self._tasks += [
+            asyncio.ensure_future(_pass_on(reader, to_server)),
+            asyncio.ensure_future(_pass_on(from_server, writer)),
+        ]
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(65_536):
+            writer.write(data)
+            await writer.drain()
+    writer.close()

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from nats.js.api import AckPolicy, ConsumerConfig, StreamConfig
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StreamConfig
+from nats.js.errors import NotFoundError
 from prometheus_client import CollectorRegistry
 
-from slipstream.bus import BusError, BusUnavailable, InvalidArgument, TopicMissing
+from slipstream.bus import Bus, BusError, BusUnavailable, InvalidArgument, Message, Retry, TopicMissing, Unauthorized
 from slipstream.bus.bus import Opening, open_bus
+from slipstream.bus.drivers.nats.names import stream_name
 from tests.bus.recorder import Recorder, failing
 from tests.bus.sites.nats import NatsSite
 from tests.client.loop import in_loop
@@ -86,6 +88,23 @@ async def test_another_ack_deadline_changes_the_durable(nats: NatsSite, topic: s
 
 
 @in_loop
+async def test_what_an_operator_chose_for_a_durable_stays_when_its_deadline_changes(nats: NatsSite, topic: str) -> None:
+    async with bus_on(nats) as bus:
+        await bus.ensure_topic(topic)
+        chosen = ConsumerConfig(
+            durable_name="shipping",
+            ack_policy=AckPolicy.EXPLICIT,
+            deliver_policy=DeliverPolicy.NEW,
+            filter_subject=topic,
+            max_ack_pending=7,
+        )
+        await bus.native.add_consumer(stream_name(topic), chosen)
+        await bus.subscribe(topic, "shipping", Recorder(), ack_deadline=5)
+        config = (await bus.native.consumer_info(stream_name(topic), "shipping")).config
+    assert (config.deliver_policy, config.max_ack_pending, config.ack_wait) == (DeliverPolicy.NEW, 7, 5)
+
+
+@in_loop
 async def test_a_consumer_that_is_not_ours_is_left_alone(nats: NatsSite, topic: str) -> None:
     async with bus_on(nats) as bus:
         await bus.ensure_topic(topic)
@@ -130,6 +149,44 @@ async def test_a_stream_that_is_deleted_is_made_again(nats: NatsSite, topic: str
         await bus.native.delete_stream(topic.replace(".", "="))
         await bus.publish(topic, b"after")
         await handler.until(lambda: b"after" in handler.data)
+
+
+@in_loop
+async def test_a_stream_that_is_made_again_has_other_messages(nats: NatsSite, topic: str) -> None:
+    """They have the same numbers, and the handler of an old one must not settle a new one."""
+    gate, failed = asyncio.Event(), asyncio.Event()
+
+    async def act(message: Message) -> None:
+        if message.data == b"before":
+            await gate.wait()
+        elif not failed.is_set():
+            failed.set()
+            raise Retry("after the old one is done", delay_ms=100)
+
+    async with bus_on(nats) as bus:
+        handler = Recorder(act)
+        subscription = await bus.subscribe(topic, "shipping", handler)
+        await bus.publish(topic, b"before")
+        await handler.have(1)
+        await bus.native.delete_stream(stream_name(topic))
+        while not await _has_stream(bus, stream_name(topic)):
+            await asyncio.sleep(0.02)
+        await bus.publish(topic, b"after")
+        await asyncio.wait_for(failed.wait(), 5)
+        gate.set()
+        await handler.have(3)
+        while subscription.in_flight:
+            await asyncio.sleep(0.01)
+    assert handler.data == [b"before", b"after", b"after"]
+    assert handler.messages[0].id != handler.messages[1].id
+
+
+async def _has_stream(bus: Bus, name: str) -> bool:
+    try:
+        await bus.native.consumer_info(name, "shipping")
+    except NotFoundError:
+        return False
+    return True
 
 
 @in_loop
@@ -243,5 +300,38 @@ async def test_who_may_publish_and_nothing_else_can(topic: str, tmp_path: Path) 
             async with bus_on(site, nats_url=f"nats://one:x@{address}") as narrow:
                 await narrow.publish(topic, b"x")
             assert [stored.data async for stored in bus.read(topic)] == [b"x"]
+    finally:
+        await asyncio.to_thread(site.close)
+
+
+@in_loop
+async def test_what_is_not_allowed_is_told_at_once(topic: str, tmp_path: Path) -> None:
+    config = tmp_path / "nats.conf"
+    denied = (
+        f'permissions: {{ publish: {{ deny: ["{topic}", "$JS.API.CONSUMER.>"] }}, subscribe: {{ deny: "{topic}" }} }}'
+    )
+    config.write_text(
+        "jetstream: enabled\n"
+        f"authorization {{ users: [ {{ user: all, password: x }}, {{ user: few, password: x, {denied} }} ] }}\n"
+    )
+    site = NatsSite("-c", str(config))
+    try:
+        address = f"127.0.0.1:{site.port}"
+        async with bus_on(site, nats_url=f"nats://all:x@{address}") as bus:
+            await bus.ensure_topic(topic)
+        async with asyncio.timeout(4), bus_on(site, nats_url=f"nats://few:x@{address}") as few:
+            with pytest.raises(Unauthorized, match="no permission to publish"):
+                await few.publish(topic, b"x")
+            with pytest.raises(Unauthorized, match=r"CONSUMER\.INFO"):
+                await few.subscribe(topic, "shipping", Recorder())
+        async with (
+            asyncio.timeout(4),
+            bus_on(site, nats_url=f"nats://few:x@{address}", nats_jetstream=False) as core,
+        ):
+            with pytest.raises(Unauthorized, match="no permission"):
+                await core.publish(topic, b"x")
+            with pytest.raises(Unauthorized, match="no permission"):
+                await core.subscribe(topic, "shipping", Recorder())
+            await core.publish(f"{topic}.other", b"x")
     finally:
         await asyncio.to_thread(site.close)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
 
-import nats
 from nats.aio.client import Client
 from nats.errors import AuthorizationError, NoServersError
 from nats.errors import Error as NatsError
@@ -19,6 +19,10 @@ from slipstream.bus.settings import BusSettings
 log = logging.getLogger(__name__)
 
 RECONNECT_PAUSE_S = 0.25
+PING_S = 5.0
+"""The server is asked so often whether it is there; after two that it did not answer the connection is given up. The
+client would wait for six minutes, and what is published in that time would fail."""
+_DENIAL = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"', re.IGNORECASE)
 PENDING_BYTES = 8 << 20
 """What may wait in the client while the server is away: acks, most of all."""
 
@@ -35,6 +39,8 @@ class Connection:
         """Called when the connection is lost, and before there is another."""
         self.on_reconnect: list[Callable[[], None]] = []
         """Called when the connection is there again: what was asked before may have been lost."""
+        self.on_denied: list[Callable[[str, str], None]] = []
+        """Called with `publish` or `subscription`, and the subject that is not for us, in lower case: nats-py's."""
 
     @property
     def nats(self) -> Client:
@@ -75,13 +81,16 @@ class Connection:
 
     async def _connect(self) -> Client:
         settings = self._settings
-        client: Client = await nats.connect(
+        client = _Client()
+        await client.connect(
             servers=self._addresses(),
             name="slipstream-bus",
             user_credentials=settings.nats_creds_path or None,
             nkeys_seed_str=settings.nats_nkey_seed or None,
             connect_timeout=2,
-            reconnect_time_wait=RECONNECT_PAUSE_S,
+            ping_interval=PING_S,  # type: ignore[arg-type]
+            max_outstanding_pings=2,
+            reconnect_time_wait=RECONNECT_PAUSE_S,  # type: ignore[arg-type]
             # While connecting, few: who waits is to be told what is wrong. From then on, without end.
             max_reconnect_attempts=1,
             pending_size=PENDING_BYTES,
@@ -126,6 +135,9 @@ class Connection:
         self._errors = [*self._errors[-9:], error]
         if self._nats is not None and not self._closing:
             log.warning("NATS says: %s", error or type(error).__name__)
+        if denial := _DENIAL.search(str(error)):
+            for tell in list(self.on_denied):
+                tell(denial[1].lower(), denial[2].lower())
 
     async def _on_disconnect(self) -> None:
         if not self._closing and self._nats is not None:
@@ -141,6 +153,34 @@ class Connection:
     async def _on_closed(self) -> None:
         if not self._closing and self._nats is not None:
             log.error("NATS: the connection to %s is closed for good: %s", self.servers, self._nats.last_error)
+
+
+class _Client(Client):
+    """nats-py's, which does not give up."""
+
+    async def _process_err(self, err_msg: str) -> None:
+        """The server says why it ends the connection: that credentials have expired, that it has too many clients. The
+        client would close for good, and leave a subscriber that is deaf; by the next time the reason may be gone."""
+        if self.is_connected and "permissions violation" not in err_msg.lower():
+            await self._error_cb(NatsError(f"nats: {err_msg.strip(chr(39))}"))
+            await self._process_op_err(NatsError(err_msg))
+        else:
+            await super()._process_err(err_msg)
+
+    async def _send_ping(self, future: asyncio.Future[bool] | None = None) -> None:
+        """Behind what was said before. The client's own overtakes it, so that a flush was answered while what it was
+        for was still to be sent: a subscriber that had left got messages, and one that had come did not."""
+        if self.is_connected and self._pending and self._transport is not None:
+            self._transport.writelines(self._pending)
+            self._pending, self._pending_data_size = [], 0
+        await super()._send_ping(future)
+
+    async def _process_op_err(self, e: Exception) -> None:
+        """What waits to be written keeps a connection open that nobody reads from any more, and us from the next."""
+        writer = getattr(self._transport, "_io_writer", None)
+        if self.is_connected and writer is not None:
+            writer.transport.abort()
+        await super()._process_op_err(e)
 
 
 def _is_refusal(error: Exception) -> bool:

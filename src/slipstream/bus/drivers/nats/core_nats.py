@@ -20,7 +20,7 @@ from slipstream.bus.drivers.nats.errors import FAILURES, translate
 from slipstream.bus.drivers.nats.examination import examine
 from slipstream.bus.drivers.nats.headers import MESSAGE_ID, to_headers
 from slipstream.bus.drivers.nats.tap import overheard, tap
-from slipstream.bus.errors import Unsupported
+from slipstream.bus.errors import Unauthorized, Unsupported
 from slipstream.bus.options import SubscribeOptions
 from slipstream.bus.settings import BusSettings
 
@@ -38,7 +38,10 @@ class CoreDriver:
         self._connection = Connection(settings)
         self._name = secrets.token_hex(8)
         self._numbers = itertools.count(1)
-        self._unflushed: list[tuple[asyncio.Future[str], str]] = []
+        self._unflushed: list[tuple[asyncio.Future[str], str, str]] = []
+        self._denied: set[str] = set()
+        """Topics that are not for us: the server says so before it answers the flush, and drops what was published."""
+        self._connection.on_denied.append(self._on_denied)
         self._flushing: asyncio.Task[None] | None = None
 
     @property
@@ -63,7 +66,7 @@ class CoreDriver:
         except NatsError as error:
             raise translate(error, f"publishing to {message.topic}") from error
         future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._unflushed.append((future, message_id))
+        self._unflushed.append((future, message_id, message.topic))
         if self._flushing is None or self._flushing.done():
             self._flushing = asyncio.create_task(self._flush())
         return future
@@ -72,18 +75,25 @@ class CoreDriver:
         """One round trip for all that was published since the last."""
         while self._unflushed:
             posted, self._unflushed = self._unflushed, []
+            self._denied.clear()
             failure: Exception | None = None
             try:
                 await self.native.flush(timeout=self._settings.publish_timeout_ms / 1000)  # type: ignore[arg-type]
             except FAILURES as error:
                 failure = error
-            for future, message_id in posted:
+            for future, message_id, topic in posted:
                 if future.done():
                     continue
-                if failure is None:
+                if topic.lower() in self._denied:
+                    future.set_exception(Unauthorized(f"publishing to {topic}: no permission for this subject"))
+                elif failure is None:
                     future.set_result(message_id)
                 else:
                     future.set_exception(translate(failure, "publishing"))
+
+    def _on_denied(self, what: str, subject: str) -> None:
+        if what == "publish":
+            self._denied.add(subject)
 
     async def subscribe(self, topic: str, group: str, options: SubscribeOptions) -> LocalRetries:
         source = CoreSource(self._connection, topic, group, options.max_in_flight)
@@ -109,6 +119,7 @@ class CoreSource:
     """A member of a queue group. There is nothing to settle; retries are held by `LocalRetries`, in this process."""
 
     def __init__(self, connection: Connection, topic: str, group: str, max_in_flight: int) -> None:
+        self._connection = connection
         self._nats = connection.nats
         self._topic = topic
         self._group = group
@@ -118,6 +129,13 @@ class CoreSource:
         self._subscription: NatsSubscription | None = None
 
     async def open(self) -> None:
+        denied: list[str] = []
+
+        def on_denied(what: str, subject: str) -> None:
+            if what == "subscription" and subject == self._topic.lower():
+                denied.append(subject)
+
+        self._connection.on_denied.append(on_denied)
         try:
             self._subscription = await self._nats.subscribe(
                 self._topic, queue=self._group, cb=self._on_message, pending_msgs_limit=WAITING_MAX
@@ -125,6 +143,10 @@ class CoreSource:
             await self._nats.flush()  # or what is published next, by another, could miss us
         except FAILURES as error:
             raise translate(error, f"subscribing to {self._topic}") from error
+        finally:
+            self._connection.on_denied.remove(on_denied)
+        if denied:
+            raise Unauthorized(f"subscribing to {self._topic}: no permission for this subject")
 
     async def _on_message(self, msg: Msg) -> None:
         stored = overheard(msg)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
 
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
@@ -14,7 +15,7 @@ from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
 from slipstream.bus.drivers.driver import Finding, Outgoing, Stored
 from slipstream.bus.drivers.nats.connection import Connection
-from slipstream.bus.drivers.nats.errors import FAILURES, translate
+from slipstream.bus.drivers.nats.errors import FAILURES, Denied, translate
 from slipstream.bus.drivers.nats.examination import examine
 from slipstream.bus.drivers.nats.headers import from_headers
 from slipstream.bus.drivers.nats.publisher import Publisher
@@ -51,7 +52,7 @@ class JetStreamDriver:
     async def open(self) -> None:
         await self._connection.open()
         try:
-            self._js = self._connection.nats.jetstream()
+            self._js = _Context(self._connection)
             self._streams = Streams(self._js, self._settings)
             await self._check_enabled()
             timeout_s = self._settings.publish_timeout_ms / 1000
@@ -66,8 +67,8 @@ class JetStreamDriver:
             await self._js.account_info()
         except ServiceUnavailableError as error:
             raise NOT_ENABLED from error
-        except (APIError, TimeoutError) as error:
-            # Who may not ask is not answered, and may still be allowed to publish.
+        except (APIError, Denied, TimeoutError) as error:
+            # Who may not ask may still be allowed to publish.
             log.info("NATS: whether JetStream is enabled is not told: %s", error)
         except FAILURES as error:
             raise translate(error, "asking for JetStream") from error
@@ -85,17 +86,18 @@ class JetStreamDriver:
         if options.dead_letter_topic:
             await self._streams.of(options.dead_letter_topic)
 
-        async def join() -> tuple[str, str]:
+        async def join() -> tuple[str, str, str]:
             stream = await self._streams.of(topic)
             info = await self._streams.consumer(stream, topic, group, options)
-            return stream, info.name
+            return stream, info.name, await self._streams.made_at(stream)
 
-        async def rejoin() -> None:
+        async def rejoin() -> str:
             self._streams.forget(topic)
-            await join()
+            _, _, made_at = await join()
+            return made_at
 
-        stream, consumer = await join()
-        source = JetStreamSource(self._connection, self._js, topic, stream, consumer, rejoin)
+        stream, consumer, made_at = await join()
+        source = JetStreamSource(self._connection, self._js, topic, stream, consumer, made_at, rejoin)
         await source.open()
         return source
 
@@ -145,6 +147,33 @@ class JetStreamDriver:
 
     def examine(self, prefix: str) -> AsyncIterator[Finding]:
         return examine(self._settings, prefix)
+
+
+class _Context(JetStreamContext):
+    """nats-py's, which learns when the server does not take a request, and need not wait for its answer."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection.nats)
+        self._connection = connection
+
+    async def _api_request(self, req_subject: str, req: bytes = b"", timeout: float = 5) -> dict[str, Any]:  # noqa: ASYNC109
+        denied = asyncio.get_running_loop().create_future()
+
+        def on_denied(what: str, subject: str) -> None:
+            if what == "publish" and subject == req_subject.lower() and not denied.done():
+                denied.set_result(None)
+
+        self._connection.on_denied.append(on_denied)
+        asking = asyncio.ensure_future(super()._api_request(req_subject, req, timeout))
+        try:
+            await asyncio.wait({asking, denied}, return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                raise Denied(req_subject)
+            answer: dict[str, Any] = asking.result()
+            return answer
+        finally:
+            self._connection.on_denied.remove(on_denied)
+            asking.cancel()
 
 
 def _stored(msg: Msg) -> Stored:

@@ -18,7 +18,7 @@ from slipstream.bus.dead_letter import REASON as DEAD_LETTER_REASON
 from slipstream.bus.drivers.driver import Outgoing
 from slipstream.bus.drivers.nats.connection import Connection
 from slipstream.bus.drivers.nats.headers import to_headers
-from slipstream.bus.errors import BusError, BusUnavailable, InvalidArgument, PublishFailed
+from slipstream.bus.errors import BusError, BusUnavailable, InvalidArgument, PublishFailed, Unauthorized
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +87,7 @@ class Publisher:
 
     async def open(self) -> None:
         await self._nats.subscribe(f"{self._inbox}.*", cb=self._on_answer, pending_msgs_limit=0, pending_bytes_limit=0)
+        self._connection.on_denied.append(self._on_denied)
         self._connection.on_disconnect.append(self._hold)
         self._connection.on_reconnect.append(lambda: self._begin(self._catch_up()))
         self._watch = asyncio.create_task(self._look_after())
@@ -155,6 +156,14 @@ class Publisher:
         if refusal.code != 503 or refusal.err_code == STORE_FAILED:
             self._fail(number, pending, pending.reason)  # or else it may be taken later, and the watch tries again
 
+    def _on_denied(self, what: str, subject: str) -> None:
+        """Nothing else is answered to what was published there."""
+        for number, pending in list(self._pending.items()) if what == "publish" else ():
+            topic = pending.message.topic
+            if topic.lower() == subject:
+                error = Unauthorized(f"a message to {topic} was not stored: no permission to publish to this subject")
+                self._settle_with(number, pending, error)
+
     def _settle(self, number: str, pending: _Pending, message_id: str) -> None:
         del self._pending[number]
         if not pending.future.done():
@@ -210,7 +219,7 @@ class Publisher:
         try:
             try:
                 await self._ensure(topic)
-            except BusUnavailable:
+            except (BusUnavailable, Unauthorized):
                 # JetStream is not back yet, or who may publish may not ask for them: the answer tells.
                 await asyncio.sleep(LOOK_S)
             except BusError as error:

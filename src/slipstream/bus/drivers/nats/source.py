@@ -17,7 +17,7 @@ from slipstream.bus.drivers.driver import Delivery
 from slipstream.bus.drivers.nats.connection import Connection
 from slipstream.bus.drivers.nats.errors import FAILURES, translate
 from slipstream.bus.drivers.nats.headers import from_headers
-from slipstream.bus.errors import BusError
+from slipstream.bus.errors import BusError, TopicMissing
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,8 @@ class JetStreamSource:
         topic: str,
         stream: str,
         consumer: str,
-        rejoin: Callable[[], Awaitable[None]],
+        made_at: str,
+        rejoin: Callable[[], Awaitable[str]],
     ) -> None:
         self._connection = connection
         self._nats = connection.nats
@@ -55,7 +56,10 @@ class JetStreamSource:
         self._stream = stream
         self._consumer = consumer
         self._rejoin = rejoin
-        """Makes stream and consumer again, where they are gone."""
+        """Makes stream and consumer again, where they are gone, and says when the stream was made."""
+        self._made_at = made_at
+        self._suffix = ""
+        """Of the ids of messages: a stream that is deleted and made again counts from 1, and has other messages."""
         self._next = f"{js._prefix}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._inbox = self._nats.new_inbox()
         self._generation = 0
@@ -94,7 +98,7 @@ class JetStreamSource:
         first = 2 if len(tokens) == 9 else 4
         attributes, key = from_headers(msg.headers)
         return Delivery(
-            id=tokens[first + 3],
+            id=tokens[first + 3] + self._suffix,
             topic=msg.subject,
             data=msg.data,
             attributes=attributes,
@@ -171,7 +175,10 @@ class JetStreamSource:
     async def _come_back(self) -> None:
         """Stream or consumer are gone, or JetStream is not there yet."""
         try:
-            await self._rejoin()
+            made_at = await self._rejoin()
+            if made_at != self._made_at:
+                self._made_at, self._suffix = made_at, f"@{made_at}"
+                self._arrived.clear()  # they are gone with the stream they were in
             self._is_gone = False
         except BusError as error:
             log.warning("%s cannot be consumed: %s; trying on", self._topic, error)
@@ -195,10 +202,17 @@ class JetStreamSource:
         """By the consumer's ack_wait, whatever the deadline: JetStream knows no other. Nor does it tell who has lost
         a message; an ack for one that another has now finishes it for both."""
         for delivery in deliveries:
-            await self._say(delivery, PROGRESS)
+            if not self._is_stale(delivery):
+                await self._say(delivery, PROGRESS)
         return ()
 
+    def _is_stale(self, delivery: Delivery) -> bool:
+        """The server would take what is said about it for the message that has its number now."""
+        return not delivery.id.endswith(self._suffix)
+
     async def _say(self, delivery: Delivery, word: bytes) -> None:
+        if self._is_stale(delivery):
+            raise TopicMissing(f"{delivery.id} of {self._topic} is gone, with the stream it was in")
         try:
             await self._nats.publish(delivery.handle, word)
         except NatsError as error:

@@ -103,6 +103,15 @@ class Streams:
         log.info("NATS: made stream %s for %s", name, topic)
         return name
 
+    async def made_at(self, stream: str) -> str:
+        """When; "" where we may not ask. One that is deleted and made again has another time, and other messages."""
+        try:
+            info = await self._js.stream_info(stream)
+        except FAILURES as error:
+            log.debug("NATS: when stream %s was made is not told: %s", stream, error)
+            return ""
+        return "" if info.created is None else str(round(info.created.timestamp() * 1e6))
+
     async def consumer(self, stream: str, topic: str, group: str, options: SubscribeOptions) -> ConsumerInfo:
         """The durable that the subscribers of a group share."""
         name = consumer_name(group)
@@ -129,6 +138,9 @@ class Streams:
             _check(info.config, stream, name)
             if info.config.ack_wait == ack_wait or not self._settings.ensure:
                 return info
+            # Only that: an operator may have chosen the rest, and some of it cannot be changed.
+            changed: ConsumerInfo = await self._js.add_consumer(stream, info.config.evolve(ack_wait=ack_wait))
+            return changed
         config = ConsumerConfig(
             durable_name=name,
             ack_policy=AckPolicy.EXPLICIT,
