@@ -168,8 +168,10 @@ async def handle(message):
 async def main():
     async with open_bus() as bus:
         await bus.subscribe(sys.argv[1], "shipping", handle)
+        stopped = asyncio.create_task(bus.until_stopped())
+        await asyncio.sleep(0)  # now a signal is waited for
         await bus.publish(sys.argv[1], "x")
-        await bus.until_stopped()
+        await stopped
     print("closed", flush=True)
 
 asyncio.run(main())

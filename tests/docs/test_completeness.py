@@ -265,7 +265,7 @@ def log_lines() -> Iterator[tuple[Path, str, tuple[str, ...]]]:
         for call in calls("info", "warning", "error", "critical", "exception", sources=sources):
             line = call.args[0] if call.args else None
             if isinstance(line, ast.Constant) and isinstance(line.value, str) and isinstance(call.func, ast.Attribute):
-                pieces = (piece.strip(" :,/") for piece in re.split(r"%[sdrg]", line.value))
+                pieces = (piece.strip(" :,/") for piece in re.split(r"%[.0-9]*[sdrg]", line.value))
                 yield page, call.func.attr, tuple(piece for piece in pieces if piece)
 
 
