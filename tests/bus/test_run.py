@@ -90,3 +90,25 @@ async def test_what_the_engine_has_been_told_is_not_extended() -> None:
             await asyncio.sleep(0.01)
         assert not handler.messages[0].lease_lost
     assert early not in extended
+
+
+@in_loop
+async def test_a_message_whose_handler_has_not_begun_is_given_back(registry: CollectorRegistry) -> None:
+    """A task that is cancelled before it begins does nothing at all, and would keep its slot."""
+    async with open_bus(driver="memory", registry=registry) as bus:
+        handler = Recorder()
+        subscription = await bus.subscribe("orders", "shipping", handler, ack_deadline=600, max_in_flight=1)
+        begin = subscription._begin
+
+        def begin_and_give_up(delivery: Delivery) -> None:
+            begin(delivery)
+            if delivery.attempt == 1:
+                (run,) = subscription._runs
+                run.give_up("closed in this moment")
+
+        subscription._begin = begin_and_give_up  # type: ignore[method-assign]
+        await bus.publish("orders", b"x")
+        (message,) = await handler.have(1)
+    assert message.attempt == 2
+    labels = {"driver": "memory", "topic": "orders", "group": "shipping"}
+    assert registry.get_sample_value("messages_inflight", labels) == 0
