@@ -112,3 +112,19 @@ async def test_a_message_whose_handler_has_not_begun_is_given_back(registry: Col
     assert message.attempt == 2
     labels = {"driver": "memory", "topic": "orders", "group": "shipping"}
     assert registry.get_sample_value("messages_inflight", labels) == 0
+
+
+@in_loop
+async def test_a_handler_that_is_stopped_at_the_end_has_not_failed() -> None:
+    """Its message is given back, even where this was the last attempt."""
+
+    async def act(message: Message) -> None:
+        await asyncio.Event().wait()
+
+    async with open_bus(driver="memory", registry=CollectorRegistry()) as bus:
+        handler = Recorder(act)
+        subscription = await bus.subscribe("orders", "shipping", handler, max_deliver=1)
+        await bus.publish("orders", b"x")
+        await handler.have(1)
+        await subscription.close(0.01)
+        assert [stored.data async for stored in bus.read("orders.DLQ")] == []
