@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from slipstream.bus import Backoff, BusUnavailable, Message, Reject, open_bus
 from slipstream.bus.bus import Opening
+from slipstream.bus.drivers import Delivery
 from tests.bus.conftest import OpenBus
 from tests.bus.consumer_process import consuming
 from tests.bus.recorder import Recorder, failing
@@ -127,6 +128,7 @@ async def test_nothing_is_lost_while_dead_letters_cannot_be_published(new_bus: O
     """The engine refuses them here; the message is kept, and buried when it does not."""
     async with new_bus() as bus:
         refusals = 0
+        acked_after: list[int] = []
         post = bus._driver.post
 
         async def refuse_at_first(message: object) -> object:
@@ -139,10 +141,18 @@ async def test_nothing_is_lost_while_dead_letters_cannot_be_published(new_bus: O
         bus._driver.post = refuse_at_first  # type: ignore[assignment, method-assign]
         dead, handler = Recorder(), Recorder(failing(99))
         await bus.subscribe(f"{topic}.DLQ", "undertaker", dead)
-        await bus.subscribe(topic, "shipping", handler, max_deliver=1, ack_deadline=1)
+        subscription = await bus.subscribe(topic, "shipping", handler, max_deliver=1, ack_deadline=1)
+        ack = subscription._source.ack
+
+        async def noted(delivery: Delivery) -> None:
+            acked_after.append(refusals)
+            await ack(delivery)
+
+        subscription._source.ack = noted  # type: ignore[method-assign]
         await bus.publish(topic, b"bad")
         await dead.have(1)
     assert refusals == 3
+    assert acked_after == [3], "it is finished only when its dead letter is safe"
     assert len(handler.messages) == 1, "it was on lease all the time"
 
 

@@ -90,3 +90,99 @@ async def test_what_the_engine_has_been_told_is_not_extended() -> None:
             await asyncio.sleep(0.01)
         assert not handler.messages[0].lease_lost
     assert early not in extended
+
+
+@in_loop
+async def test_a_message_whose_handler_has_not_begun_is_given_back(registry: CollectorRegistry) -> None:
+    """A task that is cancelled before it begins does nothing at all, and would keep its slot."""
+    async with open_bus(driver="memory", registry=registry) as bus:
+        handler = Recorder()
+        subscription = await bus.subscribe("orders", "shipping", handler, ack_deadline=600, max_in_flight=1)
+        begin = subscription._begin
+
+        def begin_and_give_up(delivery: Delivery) -> None:
+            begin(delivery)
+            if delivery.attempt == 1:
+                (run,) = subscription._runs
+                run.give_up("closed in this moment")
+
+        subscription._begin = begin_and_give_up  # type: ignore[method-assign]
+        await bus.publish("orders", b"x")
+        (message,) = await handler.have(1)
+    assert message.attempt == 2
+    labels = {"driver": "memory", "topic": "orders", "group": "shipping"}
+    assert registry.get_sample_value("messages_inflight", labels) == 0
+
+
+@in_loop
+async def test_a_handler_that_is_stopped_at_the_end_has_not_failed() -> None:
+    """Its message is given back, even where this was the last attempt."""
+
+    async def act(message: Message) -> None:
+        await asyncio.Event().wait()
+
+    async with open_bus(driver="memory", registry=CollectorRegistry()) as bus:
+        handler = Recorder(act)
+        subscription = await bus.subscribe("orders", "shipping", handler, max_deliver=1)
+        await bus.publish("orders", b"x")
+        await handler.have(1)
+        await subscription.close(0.01)
+        assert [stored.data async for stored in bus.read("orders.DLQ")] == []
+
+
+def again(message: Message) -> Delivery:
+    """The same message, as an engine hands it out once more."""
+    before = message._delivery
+    return Delivery(id=before.id, topic=before.topic, data=before.data, attributes={}, attempt=2, handle=before.handle)
+
+
+@in_loop
+async def test_a_message_that_comes_again_is_settled_with_the_lease_it_has_now() -> None:
+    """Its lease ran out while the engine could not be told: the handler is at it, and is not called twice."""
+    gate = asyncio.Event()
+    acked: list[Delivery] = []
+
+    async def act(message: Message) -> None:
+        await gate.wait()
+
+    async with open_bus(driver="memory", registry=CollectorRegistry()) as bus:
+        handler = Recorder(act)
+        subscription = await bus.subscribe("orders", "shipping", handler)
+        ack = subscription._source.ack
+
+        async def noted(delivery: Delivery) -> None:
+            acked.append(delivery)
+            await ack(delivery)
+
+        subscription._source.ack = noted  # type: ignore[method-assign]
+        await bus.publish("orders", b"x")
+        (message,) = await handler.have(1)
+        latest = again(message)
+        subscription._begin(latest)
+        gate.set()
+    assert acked == [latest]
+    assert len(handler.messages) == 1
+
+
+@in_loop
+async def test_there_are_never_two_handlers_at_one_message() -> None:
+    """One has settled it early and goes on; what comes again waits until it is done."""
+    gate, told = asyncio.Event(), asyncio.Event()
+
+    async def act(message: Message) -> None:
+        if message.attempt == 1:
+            await message.ack()
+            told.set()
+            await gate.wait()
+
+    async with open_bus(driver="memory", registry=CollectorRegistry()) as bus:
+        handler = Recorder(act)
+        subscription = await bus.subscribe("orders", "shipping", handler)
+        await bus.publish("orders", b"x")
+        await told.wait()
+        subscription._begin(again(handler.messages[0]))
+        await bus.publish("orders", b"other")
+        await handler.until(lambda: b"other" in handler.data)
+        assert handler.data == [b"x", b"other"], "the second attempt has not begun"
+        gate.set()
+        await handler.have(3)

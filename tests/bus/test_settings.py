@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slipstream.bus import InvalidArgument, load_settings, open_bus
+from slipstream.bus import BusSettings, InvalidArgument, load_settings, open_bus
 
 
 def test_every_setting_comes_from_the_environment() -> None:
@@ -70,3 +70,9 @@ def test_what_is_wrong_is_told_by_its_name(environment: dict[str, str], words: s
 def test_a_name_that_is_none_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument, match="there"):
         open_bus(**given)
+
+
+@pytest.mark.parametrize("wrong", [{"max_buffered_messages": 0}, {"prefix": "two words."}])
+def test_settings_that_were_made_by_hand_are_checked(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument):
+        open_bus(BusSettings(driver="memory", **wrong))

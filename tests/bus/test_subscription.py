@@ -286,13 +286,12 @@ class Unspeakable(Retry):
 @pytest.mark.parametrize(
     "error",
     [
-        ValueError("half a pair: \ud800"),
         Retry(delay_ms=-5),
         Retry(delay_ms="soon"),  # type: ignore[arg-type]
         Retry(delay_ms=float("nan")),  # type: ignore[arg-type]
         Unspeakable(),
     ],
-    ids=["surrogate", "negative", "text", "nan", "unspeakable"],
+    ids=["negative", "text", "nan", "unspeakable"],
 )
 @in_loop
 async def test_a_message_comes_again_whatever_its_handler_raises(
@@ -317,9 +316,11 @@ async def test_a_nack_that_cannot_be_right_is_refused_at_once(new_bus: OpenBus, 
                 with pytest.raises(InvalidArgument):
                     message.extend(delay)  # type: ignore[arg-type]
             await message.nack(delay=0, reason=ValueError("a reason of another kind"))  # type: ignore[arg-type]
+        elif message.attempt == 2:
+            await message.nack(delay=0, reason="half a pair: \ud800")
 
     async with new_bus() as bus:
         handler = Recorder(act)
         await bus.subscribe(topic, "shipping", handler, ack_deadline=600)
         await bus.publish(topic, b"x")
-        await handler.have(2)
+        await handler.have(3)

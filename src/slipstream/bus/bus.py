@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from types import TracebackType
 from typing import Any, TypeAlias, Unpack
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from prometheus_client import CollectorRegistry
 
 from slipstream import handlers
@@ -237,7 +237,7 @@ class Bus:
             for subscription in list(self._subscriptions):
                 try:
                     await subscription.sample_lag()
-                except BusError as error:
+                except Exception as error:  # noqa: BLE001 - a gauge is no reason to lose all of them
                     log.debug("%s: its lag is not known: %s", subscription, error)
 
     # The rest
@@ -400,6 +400,8 @@ def open_bus(
         settings = load_settings(given)
     elif given:
         raise InvalidArgument("give settings, or single ones by name, and not both")
+    else:
+        settings = load_settings(asdict(settings), {})  # whoever made them may not have checked them
     return Opening(Bus(settings, make_driver(settings), registry))
 
 

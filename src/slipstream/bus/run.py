@@ -25,6 +25,7 @@ class Run:
         "delivery",
         "extended_until",
         "given_up",
+        "is_handled",
         "lost",
         "message",
         "settled",
@@ -43,6 +44,8 @@ class Run:
         """As the handler has asked for."""
         self.given_up = ""
         """Why the handler is not to go on."""
+        self.is_handled = False
+        """The handler has begun, and not ended."""
         self.lost = False
         """The message is another's now: whatever is said about it here does not count."""
         self.settled = False
@@ -62,10 +65,12 @@ class Run:
         return self._in_loop(lambda: asyncio.ensure_future(self._subscription.extend_one(self, duration)))
 
     def give_up(self, reason: str) -> None:
-        """Cancels the handler, if it still runs. A function in a thread runs on, and nobody waits for it."""
+        """Cancels the handler, if it runs. A function in a thread runs on, and nobody waits for it. One that has not
+        begun does not: a task that is cancelled before its first step could not even give the message back."""
         if not self.given_up and not self.settled:
             self.given_up = reason
-            self.task.cancel()
+            if self.is_handled:
+                self.task.cancel()
 
     def _settle_early(self, failure: Failure | None) -> asyncio.Future[None]:
         if self.telling is None:

@@ -197,8 +197,9 @@ class Subscription:
             if before is not None:
                 await asyncio.wait({before.task})  # never two at the same message
             if self._giving_up:
-                run.given_up = CLOSED
-                failure: Failure | None = Failure(CLOSED, delay_s=0)
+                run.give_up(CLOSED)
+            if run.given_up:
+                failure: Failure | None = Failure(run.given_up, delay_s=0)
             elif self.options.dead_letter_topic and self.options.is_exhausted(run.delivery.attempt - 1):
                 # Each time it was handed out, whoever had it died or fell silent.
                 attempts = run.delivery.attempt - 1
@@ -221,6 +222,7 @@ class Subscription:
         """Runs the handler and says how it failed; None if it did not."""
         message = run.message
         HANDLED.set(run.delivery.attributes)
+        run.is_handled = True
         try:
             if self._is_async:
                 await self._handler(message)
@@ -245,6 +247,8 @@ class Subscription:
             if not run.settled:
                 log.error("the handler of %s failed on %r", self, message, exc_info=error)  # noqa: TRY400 - the task's
             return self._failed(run, Failure(handlers.reason(error)))
+        finally:
+            run.is_handled = False
         return None
 
     def _delay_s(self, run: Run, retry: Retry) -> float | None:
