@@ -250,8 +250,11 @@ class Between:
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
+    try:
         while data := await reader.read(65_536):
             writer.write(data)
             await writer.drain()
-    writer.close()
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
