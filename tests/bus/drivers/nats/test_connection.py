@@ -50,6 +50,12 @@ async def test_nothing_at_the_address_is_told_in_time_and_in_words() -> None:
 
 
 @in_loop
+async def test_an_address_that_asks_for_tls_is_not_spoken_to_in_the_clear(nats: NatsSite) -> None:
+    with pytest.raises(BusUnavailable, match="says tls"):
+        await open_bus(driver="nats", nats_url=f"tls://app:secret@127.0.0.1:{nats.port}", connect_timeout_ms=300)
+
+
+@in_loop
 async def test_a_server_that_comes_up_a_little_later_is_waited_for() -> None:
     site = NatsSite()
     await asyncio.to_thread(site.stop_server)
@@ -250,8 +256,11 @@ class Between:
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
+    try:
         while data := await reader.read(65_536):
             writer.write(data)
             await writer.drain()
-    writer.close()
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()

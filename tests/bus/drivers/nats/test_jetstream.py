@@ -220,6 +220,16 @@ async def test_what_others_publish_without_headers_is_a_message_too(nats: NatsSi
 
 
 @in_loop
+async def test_what_others_put_in_headers_of_ours_loses_no_message(nats: NatsSite, topic: str) -> None:
+    async with bus_on(nats) as bus:
+        handler = Recorder()
+        await bus.subscribe(topic, "shipping", handler)
+        await bus.native.publish(topic, b"x", headers={"Slipstream-Attributes": "{no JSON", "Slipstream-Key-Json": "1"})
+        (message,) = await handler.have(1)
+    assert (message.data, message.attributes, message.key) == (b"x", {}, "")
+
+
+@in_loop
 async def test_a_server_without_jetstream_is_refused_at_once() -> None:
     site = NatsSite("--name", "without-jetstream")
     try:

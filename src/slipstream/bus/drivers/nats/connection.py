@@ -8,6 +8,7 @@ import logging
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from nats.aio.client import Client
 from nats.errors import AuthorizationError, NoServersError
@@ -166,6 +167,16 @@ class _Client(Client):
             await self._process_op_err(NatsError(err_msg))
         else:
             await super()._process_err(err_msg)
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        """Who asks for TLS gets it, or nothing. The client would go on in the clear, with the password, where the
+        server, or somebody between, does not ask for it."""
+        asks_for_tls = self._current_server is not None and self._current_server.uri.scheme == "tls"
+        if initial_connection and asks_for_tls and not info.get("tls_required"):
+            if not info.get("tls_available"):
+                raise NatsError("nats: the address says tls, and the server offers none")
+            info["tls_required"] = True
+        await super()._process_info(info, initial_connection)
 
     async def _send_ping(self, future: asyncio.Future[bool] | None = None) -> None:
         """Behind what was said before. The client's own overtakes it, so that a flush was answered while what it was

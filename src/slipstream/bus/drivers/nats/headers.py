@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 
@@ -55,9 +56,10 @@ def from_headers(headers: dict[str, str] | None) -> tuple[dict[str, str], str]:
         return {}, ""
     attributes = {name: value for name, value in headers.items() if not name.startswith(("Nats-", "Slipstream-"))}
     key = headers.get(KEY, "")
-    odd = headers.get(ODD)
-    if odd is not None:
-        attributes.update(_decode(odd))
-    if ODD_KEY in headers:
-        key = msgspec.json.decode(headers[ODD_KEY], type=str)
+    # What others have put there is no reason to lose the message, or to have it come again for ever.
+    with contextlib.suppress(msgspec.DecodeError):
+        if ODD in headers:
+            attributes.update(_decode(headers[ODD]))
+        if ODD_KEY in headers:
+            key = msgspec.json.decode(headers[ODD_KEY], type=str)
     return attributes, key

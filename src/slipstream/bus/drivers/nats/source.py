@@ -141,11 +141,9 @@ class JetStreamSource:
                 self._refused = False
                 await self._pause()  # whatever the reason, it is not gone in a millisecond
                 continue
+            self._something.clear()  # before the request: what is said while it is made is not to be missed
             if self._asked < limit and self._nats.is_connected:
                 await self._ask(limit - self._asked)
-            self._something.clear()
-            if self._arrived or self._stopped or self._is_gone:
-                break
             await self._wait()
         arrived, self._arrived = self._arrived[:limit], self._arrived[limit:]
         return arrived

@@ -60,6 +60,7 @@ class PubSubSource:
         self._leases: dict[str, _Lease] = {}
         self._arrived: deque[_Lease] = deque()
         self._news = asyncio.Event()
+        self._leaving = False
         self._stopped = False
         self._settlements = Settlements(channel, subscription, self._engine_lease_s)
         self._stream = Stream(
@@ -102,7 +103,8 @@ class PubSubSource:
             if self._leases.pop(lease.delivery.id, None) is not None:
                 self._stream.release(1)  # it had been lost, and comes again: one message, one place
             self._leases[lease.delivery.id] = lease
-            self._arrived.append(lease)
+            if not self._leaving:
+                self._arrived.append(lease)
         if self._lease_s < self._engine_lease_s:
             task = asyncio.create_task(self._extend([self._leases[one.message.message_id] for one in received]))
             self._shortening.add(task)
@@ -189,19 +191,27 @@ class PubSubSource:
     # Its end
 
     async def stop(self) -> None:
+        """What arrives after this was on its way, and is given back at once: others need not wait for it."""
+        before = set(self._leases)
+        self._leaving = True
         await asyncio.to_thread(self._stream.stop)
         self._stopped = True
         self._news.set()
+        await self._give_back([lease for each, lease in self._leases.items() if each not in before])
 
     async def close(self) -> None:
         """What nobody has settled is given back; and nothing that was said is left unsaid."""
         await self.stop()
         self._renewal.cancel()
         await asyncio.gather(self._renewal, *self._shortening, return_exceptions=True)
-        left = [asyncio.ensure_future(self.nack(lease.delivery, 0, "")) for lease in list(self._leases.values())]
-        if left:
-            await asyncio.wait(left, timeout=LAST_WORDS_S)
+        await self._give_back(list(self._leases.values()))
         await self._settlements.close(LAST_WORDS_S)
-        for task in left:
+
+    async def _give_back(self, leases: list[_Lease]) -> None:
+        tasks = [asyncio.ensure_future(self.nack(lease.delivery, 0, "")) for lease in leases]
+        if tasks:
+            await asyncio.wait(tasks, timeout=LAST_WORDS_S)
+        for task in tasks:
+            task.cancel()  # what it said is said nevertheless
             with contextlib.suppress(BusError, asyncio.CancelledError):
                 await task
