@@ -119,7 +119,7 @@ async def test_a_message_that_kills_its_consumers_is_one_without_being_tried_onc
         await bus.subscribe(topic, "shipping", handler, ack_deadline=0.5, max_deliver=2)
         (letter,) = await dead.have(1)
     assert letter.data == b"poison"
-    assert "2 attempts" in letter.attributes["deadLetterReason"]
+    assert "handed out 2 times" in letter.attributes["deadLetterReason"]
     assert handler.messages == []
 
 

@@ -31,7 +31,8 @@ def test_dead_letters_have_a_topic_of_their_own_and_no_second_one() -> None:
     assert dead_letter_topic("orders", None) == "orders.DLQ"
     assert dead_letter_topic("orders", "graveyard") == "graveyard"
     assert dead_letter_topic("orders.DLQ", None) == ""
-    assert dead_letter_topic("graveyard", "graveyard") == ""
+    with pytest.raises(InvalidArgument, match="itself"):
+        dead_letter_topic("graveyard", "graveyard")
 
 
 def test_the_start_of_a_pattern_is_what_all_matches_have() -> None:

@@ -8,10 +8,11 @@ import fnmatch
 import functools
 import logging
 import signal
+import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator
 from types import TracebackType
-from typing import Any, TypeAlias, Unpack
+from typing import Any, TypeAlias, TypeVar, Unpack
 
 from msgspec.structs import asdict, replace
 from prometheus_client import CollectorRegistry
@@ -28,6 +29,8 @@ from slipstream.bus.settings import BusSettings, load_settings
 from slipstream.bus.subscription import Subscription
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -56,6 +59,9 @@ class Bus:
         self._published: dict[str, Any] = {}
         self._opened = False
         self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+        self._subscribed = asyncio.Event()
 
     @property
     def driver(self) -> str:
@@ -69,10 +75,16 @@ class Bus:
     async def open(self) -> None:
         if self._opened:
             raise BusError("this bus was opened before: call open_bus() for another")
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         await self._driver.open()
         self._opened = True
+        log.info("%s: the bus is open, with prefix %r", self.driver, self.settings.prefix)
         if self.settings.lag_interval_ms:
             self._sampling = asyncio.create_task(self._sample_lags())
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{len(self._subscriptions)} subscriptions"
+        return f"<Bus {self.driver}, {state}>"
 
     # Publishing
 
@@ -225,6 +237,7 @@ class Bus:
             on_closed=self._subscriptions.discard,
         )
         self._subscriptions.add(subscription)
+        self._subscribed.set()
         log.info("%s: at work on %s, %d at a time", self.driver, subscription, options.max_in_flight)
         return subscription
 
@@ -232,8 +245,12 @@ class Bus:
         return await (await self._track(topic, message, self._count))
 
     async def _sample_lags(self) -> None:
+        """Also as soon as there is a new one: a gauge that begins at 0 looks as if all were done."""
         while True:
-            await asyncio.sleep(self.settings.lag_interval_ms / 1000)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.settings.lag_interval_ms / 1000):
+                    await self._subscribed.wait()
+            self._subscribed.clear()
             for subscription in list(self._subscriptions):
                 try:
                     await subscription.sample_lag()
@@ -241,6 +258,19 @@ class Bus:
                     log.debug("%s: its lag is not known: %s", subscription, error)
 
     # The rest
+
+    def from_thread(self, work: Coroutine[Any, Any, T]) -> T:
+        """What the bus does for a handler that is an ordinary function, and so runs in a thread; returns when it is
+        done, with what it returns.
+
+        Example:
+            def resize(message: Message) -> None:
+                bus.from_thread(bus.publish("thumbnails", small(message.data)))
+        """
+        if self._loop is None or threading.get_ident() == self._thread:
+            work.close()
+            raise InvalidArgument("this is no thread of its own: await it instead")
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def ensure_topic(self, topic: str, partitions: int | None = None, retention: Duration | None = None) -> None:
         """Makes the topic if it is missing; one that exists is left as it is. Publishing and subscribing do so by
@@ -362,6 +392,10 @@ class Bus:
             raise BusClosed("this bus is closed: open another")
         if not self._opened:
             raise BusClosed("this bus is not open: await open_bus(), or use it as `async with open_bus() as bus`")
+        if asyncio.get_running_loop() is not self._loop:
+            raise InvalidArgument(
+                "this bus belongs to another event loop: from a thread, call bus.from_thread(bus.publish(…))"
+            )
 
 
 class Opening:
@@ -372,6 +406,11 @@ class Opening:
 
     def __await__(self) -> Generator[Any, None, Bus]:
         return self._open().__await__()
+
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(Bus, name):
+            raise AttributeError("the bus is not open yet: bus = await open_bus(), or async with open_bus() as bus")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     async def _open(self) -> Bus:
         await self._bus.open()

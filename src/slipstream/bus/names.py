@@ -28,8 +28,12 @@ def check_prefix(prefix: str) -> None:
 
 def dead_letter_topic(topic: str, configured: str | None) -> str:
     """Where the exhausted messages of a topic go; nowhere, and so "", from where they already are."""
+    if configured == topic:
+        raise InvalidArgument(
+            f"dead_letter_topic is {topic} itself: name another, or set max_deliver=0 to have messages tried for ever"
+        )
     if configured is not None:
-        return "" if configured == topic else configured
+        return configured
     return "" if topic.endswith(DEAD_LETTER_SUFFIX) else topic + DEAD_LETTER_SUFFIX
 
 

@@ -144,6 +144,10 @@ def _check(name: str, value: object, what: str) -> object:
         return getattr(msgspec.convert({name: value}, BusSettings, strict=False), name)
     except msgspec.ValidationError as error:
         reason = str(error).partition(" - at ")[0]
+        if name != "driver" and isinstance(value, str) and "Expected `" in reason:
+            reason = {"bool": "true or false is wanted", "int": "a number is wanted"}.get(
+                reason.removeprefix("Expected `").partition("`")[0], reason
+            )
         if name == "driver":
             reason = "there is embedded, memory, http, nats and pubsub"
         secret = name == "nats_nkey_seed"

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 FAILURE_PAUSE_S = 1.0
 BURIAL_PAUSE_S_MAX = 5.0
 CLOSED = "the subscriber was closed before the handler was done"
+UNSETTLED = "handed out {} times, and never settled: its consumers died, or were closed before they were done"
 TOO_LONG = "its handler has taken longer than extend_for"
 LAST_WORDS_S = 2.0
 """How long a subscription that gives up tries to hand back what it has."""
@@ -98,6 +99,9 @@ class Subscription:
 
     def __str__(self) -> str:
         return f"{self.topic} (group {self.group})"
+
+    def __repr__(self) -> str:
+        return f"<Subscription {self}, {self.in_flight} in flight>"
 
     # Its end
 
@@ -203,7 +207,7 @@ class Subscription:
             elif self.options.dead_letter_topic and self.options.is_exhausted(run.delivery.attempt - 1):
                 # Each time it was handed out, whoever had it died or fell silent.
                 attempts = run.delivery.attempt - 1
-                failure = Failure(f"no answer from any of {attempts} attempts", final=True)
+                failure = Failure(UNSETTLED.format(attempts), final=True)
             else:
                 failure = await self._handle(run)
             if run.telling is not None:

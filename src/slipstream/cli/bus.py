@@ -38,8 +38,11 @@ DATA_CHARS = 200
 SHOWN_ELSEWHERE = {"correlationId", "traceparent"}
 """The first has a place of its own in the line; the second is noise to people, and in --json."""
 
+NOTHING_IN_MEMORY = (
+    "the memory driver keeps everything inside the process that uses it: there is nothing to see from here"
+)
 NOTHING_TO_TAP = (
-    "the {driver} broker lives inside the application, so there is nothing to listen to from here: serve its directory "
+    "the embedded broker lives inside the application, so there is nothing to listen to from here: serve its directory "
     "with `slipstream serve --data {data}` and give the application and this command MESSAGE_BUS_DRIVER=http"
 )
 
@@ -109,7 +112,8 @@ def tap(settings: BusSettings, output: Output, pattern: str, limit: int | None) 
     if settings.driver in {"embedded", "memory"}:
         from slipstream.bus import Unsupported  # noqa: PLC0415
 
-        raise Unsupported(NOTHING_TO_TAP.format(driver=settings.driver, data=settings.data))
+        in_memory = settings.driver == "memory" or settings.data.startswith(":memory:")
+        raise Unsupported(NOTHING_IN_MEMORY if in_memory else NOTHING_TO_TAP.format(data=settings.data))
     try:
         asyncio.run(_tap(settings, output, pattern, limit))
     except KeyboardInterrupt:
@@ -179,6 +183,8 @@ def _line(text: str) -> str:
 def _plain(stored: Stored) -> dict[str, Any]:
     fields: dict[str, Any] = msgspec.structs.asdict(stored)
     fields["data"], encoding = text_or_base64(stored.data)
+    if stored.offset < 0:
+        del fields["partition"], fields["offset"]
     return {**fields, "encoding": encoding} if encoding else fields
 
 

@@ -57,6 +57,10 @@ class Delivery:
         """The driver's own: whatever it needs to settle it."""
 
 
+NO_OFFSET = -1
+"""Of a message that was overheard where nobody tells its place."""
+
+
 class Stored(msgspec.Struct, frozen=True):
     """A message in a log, as `read` and `tap` see it. Nobody has it on lease."""
 

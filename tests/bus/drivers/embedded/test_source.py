@@ -6,9 +6,10 @@ import asyncio
 import errno
 from pathlib import Path
 
+import pytest
 from prometheus_client import CollectorRegistry
 
-from slipstream.bus import Message, open_bus
+from slipstream.bus import InvalidArgument, Message, open_bus
 from tests.bus.recorder import Recorder
 from tests.client.loop import in_loop
 
@@ -64,3 +65,11 @@ async def test_a_disk_that_has_failed_does_not_hold_up_the_end(tmp_path: Path) -
     async with open_bus(driver="embedded", data=str(tmp_path / "data"), registry=CollectorRegistry()) as bus:
         await bus.subscribe("orders", "shipping", handler, ack_deadline=0.1)
         await handler.until(lambda: handler.data.count(b"one") == 2 and b"two" in handler.data)
+
+
+@in_loop
+async def test_a_message_that_no_server_could_take_is_refused() -> None:
+    async with open_bus(driver="memory", registry=CollectorRegistry()) as bus:
+        with pytest.raises(InvalidArgument, match="SLIPSTREAM_MAX_BATCH_BYTES"):
+            await bus.publish("orders", bytes(16 << 20))
+        await bus.publish("orders", bytes(15 << 20))

@@ -105,6 +105,16 @@ async def test_what_an_operator_chose_for_a_durable_stays_when_its_deadline_chan
 
 
 @in_loop
+async def test_a_shorter_ack_deadline_leaves_the_durable_to_those_who_are_at_work(nats: NatsSite, topic: str) -> None:
+    """One who extends its leases every ten seconds would lose them all to somebody who comes with two."""
+    async with bus_on(nats) as bus:
+        await bus.subscribe(topic, "shipping", Recorder(), ack_deadline=30)
+        await bus.subscribe(topic, "shipping", Recorder(), ack_deadline=2)
+        info = await bus.native.consumer_info(topic.replace(".", "="), "shipping")
+    assert info.config.ack_wait == 30
+
+
+@in_loop
 async def test_a_consumer_that_is_not_ours_is_left_alone(nats: NatsSite, topic: str) -> None:
     async with bus_on(nats) as bus:
         await bus.ensure_topic(topic)
@@ -275,6 +285,10 @@ async def test_a_message_as_large_as_the_server_takes_can_still_be_buried(nats: 
         (letter,) = await dead.have(1)
         with pytest.raises(InvalidArgument, match="max_payload"):
             await bus.publish(topic, bytes((1 << 20) - 4_096))
+        with pytest.raises(InvalidArgument, match="attributes may have 65535"):
+            await bus.publish(topic, b"", {"large": "x" * 62_000})
+        await bus.publish(topic, b"", {"large": "x" * 61_000})
+        await dead.have(2)
     assert len(letter.data) == size
 
 

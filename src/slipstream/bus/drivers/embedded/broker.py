@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from slipstream.bus.errors import BusUnavailable, InvalidArgument
 from slipstream.bus.settings import BusSettings
@@ -15,14 +15,22 @@ from slipstream.settings import load_settings as load_server_settings
 from slipstream.store import Damaged, DirectoryInUse, ForeignDirectory, MemoryStore, Store
 
 MEMORY = ":memory:"
+REQUEST_OVERHEAD_BYTES = 64 << 10
+"""For attributes, and for what is added to them when the message is a dead letter."""
 
 _private = itertools.count()
 
 
-class SharedBroker:
-    """An engine, once it is open, and how many buses have it, or wait for it."""
+class EmbeddedBroker(NamedTuple):
+    engine: Engine
+    message_bytes_max: int
+    """What a server on the same directory takes in a request (SLIPSTREAM_MAX_BATCH_BYTES), less what else is in it."""
 
-    def __init__(self, opening: asyncio.Task[Engine]) -> None:
+
+class SharedBroker:
+    """A broker, once it is open, and how many buses have it, or wait for it."""
+
+    def __init__(self, opening: asyncio.Task[EmbeddedBroker]) -> None:
         self.opening = opening
         self.users = 0
 
@@ -42,7 +50,7 @@ class Tenancy:
         broker.users += 1
 
     @property
-    def engine(self) -> Engine:
+    def broker(self) -> EmbeddedBroker:
         return self._broker.opening.result()
 
     async def opened(self) -> None:
@@ -103,7 +111,7 @@ def _place(settings: BusSettings) -> str:
     return str(Path(settings.data).absolute())
 
 
-async def _open(place: str) -> Engine:
+async def _open(place: str) -> EmbeddedBroker:
     server = load_server_settings({})  # SLIPSTREAM_RETENTION_MS and its like hold here as they do for a server
     in_memory = place.startswith(MEMORY)
 
@@ -120,10 +128,10 @@ async def _open(place: str) -> Engine:
 
     engine = await asyncio.to_thread(recover)
     engine.start(asyncio.get_running_loop())
-    return engine
+    return EmbeddedBroker(engine, max(1, server.max_batch_bytes - REQUEST_OVERHEAD_BYTES))
 
 
-async def _close(opening: asyncio.Task[Engine]) -> None:
+async def _close(opening: asyncio.Task[EmbeddedBroker]) -> None:
     await asyncio.wait({opening})
     if not opening.cancelled() and opening.exception() is None:
-        await opening.result().close()
+        await opening.result().engine.close()

@@ -67,7 +67,7 @@ class EmbeddedDriver:
         """The engine that runs the broker."""
         if self._tenancy is None:
             raise BusClosed("this bus is closed: open another")
-        return self._tenancy.engine
+        return self._tenancy.broker.engine
 
     async def open(self) -> None:
         self._tenancy = await acquire(self._settings)
@@ -106,6 +106,13 @@ class EmbeddedDriver:
     # Messages
 
     async def post(self, message: Outgoing) -> asyncio.Future[str]:
+        assert self._tenancy is not None, "the bus is open"
+        limit = self._tenancy.broker.message_bytes_max
+        if len(message.data) > limit:
+            raise InvalidArgument(
+                f"a message of {len(message.data)} bytes to {message.topic} is larger than {limit}, and a server on the "
+                "same directory could not take it: put it elsewhere, or set SLIPSTREAM_MAX_BATCH_BYTES"
+            )
         envelope = Envelope(idempotency_key=message.message_id) if message.message_id else None
         new = [NewMessage(message.key.encode(), message.data, envelope, message.attributes)]
         posted = _Posted()

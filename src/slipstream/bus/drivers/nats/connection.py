@@ -60,7 +60,7 @@ class Connection:
         """Tries for as long as the settings allow. Raises Unauthorized at once where that is the answer."""
         timeout_s = self._settings.connect_timeout_ms / 1000
         until = asyncio.get_running_loop().time() + timeout_s
-        self._check_credentials()
+        self.check_credentials()
         while True:
             try:
                 async with asyncio.timeout_at(until):
@@ -103,7 +103,7 @@ class Connection:
         client.options["max_reconnect_attempts"] = -1
         return client
 
-    def _check_credentials(self) -> None:
+    def check_credentials(self) -> None:
         path = self._settings.nats_creds_path
         if path and not Path(path).is_file():
             raise Unauthorized(f"NATS_CREDS_PATH={path}: there is no such file")

@@ -19,6 +19,11 @@ from slipstream.bus.settings import BusSettings
 
 async def examine(settings: BusSettings, prefix: str) -> AsyncIterator[Finding]:
     connection = Connection(settings)
+    try:
+        connection.check_credentials()
+    except BusError as error:
+        yield Finding("problem", "credentials", str(error))
+        return
     yield Finding("ok", "credentials", _credentials(settings))
     try:
         await connection.open()
@@ -48,7 +53,9 @@ def _version(client: Client) -> str:
 def _credentials(settings: BusSettings) -> str:
     if settings.nats_creds_path:
         return f"NATS_CREDS_PATH={settings.nats_creds_path}"
-    return "NATS_NKEY_SEED is set" if settings.nats_nkey_seed else "none configured, but what is in NATS_URL"
+    if settings.nats_nkey_seed:
+        return "NATS_NKEY_SEED is set"
+    return "those in NATS_URL" if "@" in settings.nats_url else "none"
 
 
 async def _jetstream(js: JetStreamContext, prefix: str) -> AsyncIterator[Finding]:

@@ -103,7 +103,7 @@ class JetStreamDriver:
 
     async def ensure_topic(self, topic: str, partitions: int | None = None, retention_ms: int | None = None) -> None:
         """A stream is one partition, whatever was asked for: order is kept without any."""
-        await self._streams.ensure(topic, retention_ms)
+        await self._streams.make(topic, retention_ms)
 
     async def read(self, topic: str, partition: int, start: int, end: int | None) -> AsyncIterator[Stored]:
         """Offsets are sequences of the stream, which begin at 1."""

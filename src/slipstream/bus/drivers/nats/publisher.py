@@ -27,6 +27,7 @@ ANSWER_S = 5.0
 LOOK_S = 0.25
 COMMAND_LINE_BYTES = 1_024
 """The subject and the inbox of a publish stand in its first bytes."""
+HEADERS_BYTES_MAX = 65_535
 DEAD_LETTER_BYTES = 4_096
 """What the attributes of a dead letter add, at most: a message that could not be buried is not taken."""
 STORE_FAILED = 10077
@@ -118,14 +119,15 @@ class Publisher:
 
     def _check_size(self, message: Outgoing, headers: dict[str, str]) -> None:
         """The server would end the connection over it, and each time it is sent again."""
-        size = len(message.data) + sum(len(name) + len(value) + 4 for name, value in headers.items()) + 12
+        headers_size = sum(len(name) + len(value) + 4 for name, value in headers.items()) + 12
+        size = len(message.data) + headers_size
+        room = 0 if DEAD_LETTER_REASON in message.attributes else DEAD_LETTER_BYTES
         limit = self._nats.max_payload
-        if DEAD_LETTER_REASON not in message.attributes:
-            limit -= DEAD_LETTER_BYTES
-        if size > limit:
+        if size > limit - room or headers_size > HEADERS_BYTES_MAX - room:
             raise InvalidArgument(
-                f"a message of {size} bytes to {message.topic} is larger than the server takes: its max_payload is "
-                f"{self._nats.max_payload}, of which {DEAD_LETTER_BYTES} are for the day it is a dead letter"
+                f"a message of {size} bytes to {message.topic}, {headers_size} of them attributes, is larger than the "
+                f"server takes: its max_payload is {limit}, attributes may have {HEADERS_BYTES_MAX}, and of both "
+                f"{DEAD_LETTER_BYTES} are for the day it is a dead letter"
             )
 
     async def _send(self, number: str, pending: _Pending) -> None:

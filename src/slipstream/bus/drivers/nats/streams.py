@@ -46,7 +46,14 @@ class Streams:
         """It may have been deleted."""
         self._known.pop(topic, None)
 
-    async def ensure(self, topic: str, retention_ms: int | None = None) -> str:
+    async def ensure(self, topic: str) -> str:
+        """Makes it if it is missing, and the settings allow that."""
+        if not self._settings.ensure:
+            return await self.find(topic)
+        return await self.make(topic)
+
+    async def make(self, topic: str, retention_ms: int | None = None) -> str:
+        """Makes it if it is missing."""
         try:
             found = await self._find(topic)
             if found is None:
@@ -63,7 +70,10 @@ class Streams:
         except FAILURES as error:
             raise translate(error, f"the stream of {topic}") from error
         if found is None:
-            raise TopicMissing(f"no stream has the subject {topic}")
+            raise TopicMissing(
+                f"no stream has the subject {topic}: make one, for example with bus.ensure_topic, or "
+                f"nats stream add --subjects {topic} {stream_name(topic)}; with BUS_ENSURE=true the bus does"
+            )
         return found
 
     async def _find(self, topic: str) -> str | None:
@@ -76,11 +86,6 @@ class Streams:
     async def _make(self, topic: str, retention_ms: int | None) -> str:
         settings = self._settings
         name = stream_name(topic)
-        if not settings.ensure:
-            raise TopicMissing(
-                f"no stream has the subject {topic}, and BUS_ENSURE is false: make one, for example with "
-                f"nats stream add --subjects {topic} {name}"
-            )
         max_age_s = (settings.retention_ms if retention_ms is None else retention_ms) / 1000
         config = StreamConfig(
             name=name,
@@ -136,9 +141,19 @@ class Streams:
             info = None
         if info is not None:
             _check(info.config, stream, name)
-            if info.config.ack_wait == ack_wait or not self._settings.ensure:
+            there = info.config.ack_wait or ack_wait
+            if there >= ack_wait or not self._settings.ensure:
+                if there != ack_wait:
+                    log.warning(
+                        "NATS: consumer %s of %s has an ack_wait of %g s, and not the %g s of ack_deadline; it stays",
+                        name,
+                        stream,
+                        there,
+                        ack_wait,
+                    )
                 return info
-            # Only that: an operator may have chosen the rest, and some of it cannot be changed.
+            # Only that, and only up: an operator may have chosen the rest; and others of the group may be at work, who
+            # extend their leases in time for the deadline they know.
             changed: ConsumerInfo = await self._js.add_consumer(stream, info.config.evolve(ack_wait=ack_wait))
             return changed
         config = ConsumerConfig(

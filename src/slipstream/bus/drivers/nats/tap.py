@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from slipstream.bus.drivers.driver import Stored
+from slipstream.bus.drivers.driver import NO_OFFSET, Stored
 from slipstream.bus.drivers.nats.connection import Connection
 from slipstream.bus.drivers.nats.headers import from_headers
 
@@ -48,5 +48,11 @@ def overheard(msg: Msg) -> Stored:
     attributes, key = from_headers(msg.headers)
     now_ms = time.time_ns() // 1_000_000
     return Stored(
-        topic=msg.subject, partition=0, offset=0, data=msg.data, attributes=attributes, key=key, published_ms=now_ms
+        topic=msg.subject,
+        partition=0,
+        offset=NO_OFFSET,
+        data=msg.data,
+        attributes=attributes,
+        key=key,
+        published_ms=now_ms,
     )

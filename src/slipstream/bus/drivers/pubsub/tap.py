@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from datetime import timedelta
 from typing import Any
 
-from slipstream.bus.drivers.driver import Delivery, Stored
+from slipstream.bus.drivers.driver import NO_OFFSET, Delivery, Stored
 from slipstream.bus.drivers.pubsub.connection import PubSubNative
 from slipstream.bus.drivers.pubsub.errors import GOOGLE_ERRORS, bus_error
 from slipstream.bus.drivers.pubsub.source import PubSubSource
@@ -125,7 +125,7 @@ def _stored(delivery: Delivery) -> Stored:
     return Stored(
         topic=delivery.topic,
         partition=0,
-        offset=0,
+        offset=NO_OFFSET,
         data=delivery.data,
         attributes=delivery.attributes,
         key=delivery.key,
