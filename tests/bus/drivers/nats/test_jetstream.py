@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from slipstream.bus import Bus, BusError, BusUnavailable, InvalidArgument, Message, Retry, TopicMissing, Unauthorized
 from slipstream.bus.bus import Opening, open_bus
+from slipstream.bus.drivers.nats import source
 from slipstream.bus.drivers.nats.names import stream_name
 from tests.bus.recorder import Recorder, failing
 from tests.bus.sites.nats import NatsSite
@@ -359,3 +360,18 @@ async def test_what_is_not_allowed_is_told_at_once(topic: str, tmp_path: Path) -
             await core.publish(f"{topic}.other", b"x")
     finally:
         await asyncio.to_thread(site.close)
+
+
+@in_loop
+async def test_a_request_that_has_expired_is_made_again(
+    nats: NatsSite, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "EXPIRES_S", 0.5)
+    monkeypatch.setattr(source, "HEARTBEAT_S", 0.2)
+    async with bus_on(nats) as bus:
+        handler = Recorder()
+        await bus.subscribe(topic, "shipping", handler)
+        await asyncio.sleep(1.2)  # two requests have ended without a message
+        await bus.publish(topic, b"x")
+        async with asyncio.timeout(5):
+            await handler.have(1)
