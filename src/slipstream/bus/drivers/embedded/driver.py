@@ -110,7 +110,7 @@ class EmbeddedDriver:
         limit = self._tenancy.broker.message_bytes_max
         if len(message.data) > limit:
             raise InvalidArgument(
-                f"a message of {len(message.data)} bytes to {message.topic} is larger than {limit}, and a server on the "
+                f"a message of {len(message.data)} bytes to {message.topic} is larger than {limit}: a server on the "
                 "same directory could not take it: put it elsewhere, or set SLIPSTREAM_MAX_BATCH_BYTES"
             )
         envelope = Envelope(idempotency_key=message.message_id) if message.message_id else None
