@@ -8,7 +8,17 @@ import re
 import pytest
 from prometheus_client import CollectorRegistry
 
-from slipstream.bus import BusClosed, BusError, InvalidArgument, Message, TopicMissing, Unsupported, open_bus
+from slipstream.bus import (
+    BusClosed,
+    BusError,
+    BusUnavailable,
+    InvalidArgument,
+    Message,
+    PublishFailed,
+    TopicMissing,
+    Unsupported,
+    open_bus,
+)
 from tests.bus.conftest import OpenBus
 from tests.bus.recorder import Recorder
 from tests.bus.sites.site import Site
@@ -385,3 +395,71 @@ async def test_a_bus_is_opened_once(registry: CollectorRegistry) -> None:
             await opening
     with pytest.raises(BusError, match="before"):
         await opening
+
+
+@in_loop
+async def test_a_function_in_a_thread_publishes_through_the_bus(new_bus: OpenBus, topic: str) -> None:
+    async with new_bus() as bus:
+
+        def pass_on(message: Message) -> None:
+            with pytest.raises(InvalidArgument, match=r"bus\.from_thread"):
+                asyncio.run(bus.publish(f"{topic}.next", b"from a loop of its own"))
+            bus.from_thread(bus.publish(f"{topic}.next", message.data))
+
+        second = Recorder()
+        await bus.subscribe(f"{topic}.next", "shipping", second)
+        await bus.subscribe(topic, "shipping", pass_on)
+        await bus.publish(topic, b"x", {"correlationId": "c-1"})
+        (message,) = await second.have(1)
+        with pytest.raises(InvalidArgument, match="await it"):
+            bus.from_thread(bus.publish(topic, b"y"))
+    assert message.data == b"x"
+    assert message.correlation_id == "c-1"
+
+
+@in_loop
+async def test_ensure_topic_makes_it_even_where_nothing_is_made_by_itself(new_bus: OpenBus, topic: str) -> None:
+    async with new_bus(ensure=False) as bus:
+        await bus.ensure_topic(topic)
+        await bus.publish(topic, b"x")
+
+
+def test_a_bus_that_is_not_open_says_what_to_write() -> None:
+    with pytest.raises(AttributeError, match="await open_bus"):
+        open_bus(driver="memory").publish  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        open_bus(driver="memory").nothing  # noqa: B018
+
+
+@in_loop
+async def test_close_waits_for_what_is_under_way() -> None:
+    bus = await open_bus(driver="memory", registry=CollectorRegistry())
+    slow: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def post(message: object) -> asyncio.Future[str]:
+        return slow
+
+    bus._driver.post = post  # type: ignore[method-assign]
+    await bus.send("orders", b"x")
+    closing = asyncio.create_task(bus.close())
+    await asyncio.wait({closing}, timeout=0.1)
+    assert not closing.done()
+    slow.set_exception(BusUnavailable("the engine is away"))
+    with pytest.raises(PublishFailed, match="1 messages were not stored: the engine is away"):
+        await closing
+
+
+@in_loop
+async def test_a_handler_that_closes_its_own_bus_is_told_that_it_cannot(new_bus: OpenBus, topic: str) -> None:
+    async with new_bus() as bus:
+        told: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+
+        async def act(message: Message) -> None:
+            for close in (bus.close, subscription.close):
+                with pytest.raises(InvalidArgument, match="handler"):
+                    await close()
+            told.set_result(InvalidArgument())
+
+        subscription = await bus.subscribe(topic, "shipping", Recorder(act))
+        await bus.publish(topic, b"x")
+        await told

@@ -188,3 +188,31 @@ async def test_the_message_of_a_topic_that_was_made_again_has_its_own(tmp_path: 
             await bus.publish("orders", data)
             await dead.until(lambda dead=dead, data=data: data in dead.data)  # type: ignore[misc]
             await bus.native.delete_topic("orders")
+
+
+@in_loop
+async def test_nor_is_one_in_a_topic_of_another_name(new_bus: OpenBus, topic: str) -> None:
+    grave = f"{topic}.grave"
+    async with new_bus() as bus:
+        undertaker = Recorder(failing(3))
+        await bus.subscribe(grave, "undertaker", undertaker, max_deliver=1, backoff=SOON)
+        await bus.subscribe(topic, "shipping", Recorder(failing(99)), max_deliver=1, dead_letter_topic=grave)
+        await bus.publish(topic, b"bad")
+        messages = await undertaker.have(4)
+    assert [message.attempt for message in messages] == [1, 2, 3, 4]
+
+
+@in_loop
+async def test_one_that_is_published_again_can_die_again(new_bus: OpenBus, topic: str) -> None:
+    """Even with the attributes it had as a dead letter."""
+    async with new_bus() as bus:
+
+        async def revive(message: Message) -> None:
+            if len(dead.messages) == 1:
+                await bus.publish(topic, message.data, message.attributes)
+
+        dead = Recorder(revive)
+        await bus.subscribe(f"{topic}.DLQ", "undertaker", dead)
+        await bus.subscribe(topic, "shipping", Recorder(failing(99)), max_deliver=1)
+        await bus.publish(topic, b"bad")
+        await dead.have(2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from slipstream.bus import Message, Reject
@@ -53,3 +54,23 @@ async def test_everything_is_counted_with_the_driver(
     assert value("messages_inflight", group="shipping") == 0
     assert value("messages_total", event="acked") == 3
     assert b"publish_latency_ms_bucket" in generate_latest(registry)
+
+
+@in_loop
+async def test_the_lag_is_told_at_once(site: Site, new_bus: OpenBus, registry: CollectorRegistry, topic: str) -> None:
+    """Not after an interval, in which it would look as if all were done."""
+    if not site.keeps_before_subscribed:
+        pytest.skip(f"{site.driver} tells no lag")
+    async with new_bus(lag_interval_ms=3_600_000) as bus:
+        for _ in range(3):
+            await bus.publish(topic, b"x")
+        gate = asyncio.Event()
+
+        async def act(message: Message) -> None:
+            await gate.wait()
+
+        await bus.subscribe(topic, "shipping", Recorder(act), max_in_flight=1)
+        labels = {"driver": site.driver, "topic": topic, "group": "shipping"}
+        while registry.get_sample_value("consumer_lag", labels) != 3:
+            await asyncio.sleep(0.01)
+        gate.set()

@@ -54,9 +54,9 @@ def test_what_is_given_wins_over_the_environment() -> None:
             {"MESSAGE_BUS_DRIVER": "kafka"},
             "MESSAGE_BUS_DRIVER='kafka': there is embedded, memory, http",
         ),
-        ({"NATS_JETSTREAM": "perhaps"}, "NATS_JETSTREAM='perhaps'"),
+        ({"NATS_JETSTREAM": "perhaps"}, "NATS_JETSTREAM='perhaps': true or false is wanted"),
         ({"BUS_PREFIX": "two words."}, "BUS_PREFIX"),
-        ({"BUS_PUBLISH_TIMEOUT_MS": "soon"}, "BUS_PUBLISH_TIMEOUT_MS"),
+        ({"BUS_PUBLISH_TIMEOUT_MS": "soon"}, "BUS_PUBLISH_TIMEOUT_MS='soon': a number is wanted"),
         ({"PUBSUB_BATCH_MESSAGES": "100000"}, "PUBSUB_BATCH_MESSAGES"),
     ],
 )

@@ -7,8 +7,11 @@ import logging
 import threading
 
 import pytest
+from opentelemetry import trace
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
+from prometheus_client import CollectorRegistry
 
-from slipstream.bus import Backoff, InvalidArgument, Message, Retry
+from slipstream.bus import Backoff, InvalidArgument, Message, Retry, open_bus
 from tests.bus.conftest import OpenBus
 from tests.bus.consumer_process import consuming
 from tests.bus.recorder import Recorder, failing
@@ -324,3 +327,46 @@ async def test_a_nack_that_cannot_be_right_is_refused_at_once(new_bus: OpenBus, 
         await bus.subscribe(topic, "shipping", handler, ack_deadline=600)
         await bus.publish(topic, b"x")
         await handler.have(3)
+
+
+@in_loop
+async def test_a_subscription_that_cannot_take_messages_says_so_and_tries_on() -> None:
+    async with open_bus(driver="memory", registry=CollectorRegistry()) as bus:
+        handler = Recorder()
+        subscription = await bus.subscribe("orders", "shipping", handler)
+        pull, failures = subscription._source.pull, 0
+        seen: list[str] = []
+
+        async def pull_at_last(limit: int) -> object:
+            nonlocal failures
+            failures += 1
+            if failures == 1:
+                raise RuntimeError("nobody thought of this")
+            if failures == 2:
+                seen.append(str(subscription.failure))
+            return await pull(limit)
+
+        subscription._source.pull = pull_at_last  # type: ignore[method-assign, assignment]
+        await bus.publish("orders", b"wakes the pull that is under way")
+        await bus.publish("orders", b"x")
+        await handler.have(2)
+        while subscription.failure is not None:
+            await asyncio.sleep(0.01)
+    assert seen == ["nobody thought of this"]
+
+
+@in_loop
+async def test_the_span_that_was_active_at_the_subscription_is_not_that_of_the_messages() -> None:
+    async with open_bus(driver="memory", registry=CollectorRegistry()) as bus:
+
+        async def pass_on(message: Message) -> None:
+            await bus.publish("next", message.data)
+
+        following = Recorder()
+        span = NonRecordingSpan(SpanContext(0xABC, 0xDEF, is_remote=False, trace_flags=TraceFlags(1)))
+        with trace.use_span(span):
+            await bus.subscribe("next", "shipping", following)
+            await bus.subscribe("orders", "shipping", pass_on)
+        await bus.publish("orders", b"x", {"traceparent": f"00-{'1' * 32}-{'2' * 16}-01"})
+        (message,) = await following.have(1)
+    assert message.attributes["traceparent"].startswith(f"00-{'1' * 32}-")

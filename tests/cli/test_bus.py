@@ -150,10 +150,13 @@ def test_who_closes_the_pipe_ends_a_tap_quietly(site: Site) -> None:
     assert (process.returncode, error) == (0, "")
 
 
-@pytest.mark.parametrize("driver", ["embedded", "memory"])
-def test_inside_an_application_there_is_nothing_to_tap(driver: str, tmp_path: Path) -> None:
+def test_what_is_in_memory_cannot_be_tapped() -> None:
+    assert "inside the process" in run("tap", "--driver", "memory", variables={}, expect=1).stderr
+
+
+def test_inside_an_application_there_is_nothing_to_tap(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    said = run("tap", "--driver", driver, variables={"SLIPSTREAM_DATA": str(data)}, expect=1).stderr
+    said = run("tap", "--driver", "embedded", variables={"SLIPSTREAM_DATA": str(data)}, expect=1).stderr
     assert f"slipstream serve --data {data}" in said
     assert "MESSAGE_BUS_DRIVER=http" in said
     assert not data.exists()

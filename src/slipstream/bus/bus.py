@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+LAG_UNKNOWN_S = 0.25
+"""Asked again so soon where the engine does not know the group yet."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 Counting: TypeAlias = Callable[[str, float, "asyncio.Future[str]"], None]
@@ -246,16 +248,22 @@ class Bus:
 
     async def _sample_lags(self) -> None:
         """Also as soon as there is a new one: a gauge that begins at 0 looks as if all were done."""
+        interval_s = self.settings.lag_interval_ms / 1000
+        pause_s = interval_s
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.settings.lag_interval_ms / 1000):
+                async with asyncio.timeout(pause_s):
                     await self._subscribed.wait()
             self._subscribed.clear()
-            for subscription in list(self._subscriptions):
-                try:
-                    await subscription.sample_lag()
-                except Exception as error:  # noqa: BLE001 - a gauge is no reason to lose all of them
-                    log.debug("%s: its lag is not known: %s", subscription, error)
+            known = [await self._sample_lag(subscription) for subscription in list(self._subscriptions)]
+            pause_s = interval_s if all(known) else min(interval_s, LAG_UNKNOWN_S)
+
+    async def _sample_lag(self, subscription: Subscription) -> bool:
+        try:
+            return await subscription.sample_lag()
+        except Exception as error:  # noqa: BLE001 - a gauge is no reason to lose all of them
+            log.debug("%s: its lag is not known: %s", subscription, error)
+            return True
 
     # The rest
 
@@ -338,6 +346,8 @@ class Bus:
     async def close(self) -> None:
         """Lets handlers finish and the engine hear about it, waits for what is being published, and leaves. Raises
         PublishFailed as `flush` does."""
+        for subscription in self._subscriptions:
+            subscription.check_not_inside()
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
         await asyncio.shield(self._closing)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import inspect
 import logging
 import threading
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 from slipstream import handlers
 from slipstream.bus.attributes import HANDLED
 from slipstream.bus.contract import Handler
+from slipstream.bus.dead_letter import TOPIC as DEAD_LETTER_TOPIC
 from slipstream.bus.dead_letter import dead_letter, short
 from slipstream.bus.drivers.driver import Delivery, Outgoing, Source
 from slipstream.bus.errors import BusError, InvalidArgument
@@ -89,7 +91,8 @@ class Subscription:
         self._lag = metrics.lag.labels(*labels)
         self._dead_letters = metrics.dead_letters
         self._labels = labels
-        self._intake = asyncio.create_task(self._take())
+        # In a context of its own: what was active where somebody subscribed, a span say, is not that of the messages.
+        self._intake = self.loop.create_task(self._take(), context=contextvars.Context())
         self._renewal = asyncio.create_task(self._renew())
 
     @property
@@ -108,9 +111,16 @@ class Subscription:
     async def close(self, drain_timeout_s: float = 30.0) -> None:
         """Takes nothing more, lets the handlers finish, tells the engine, and leaves the group. Handlers that are not
         done after the time are cancelled, and their messages given back."""
+        self.check_not_inside()
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close(drain_timeout_s))
         await asyncio.shield(self._closing)
+
+    def check_not_inside(self) -> None:
+        """Raises InvalidArgument where a handler would wait for its own end."""
+        task = asyncio.current_task()
+        if any(run.task is task for run in self._runs):
+            raise InvalidArgument("a handler cannot close what runs it: let it return, and close from outside")
 
     async def _close(self, drain_timeout_s: float) -> None:
         self._stopping = True
@@ -145,10 +155,12 @@ class Subscription:
             self._freed.clear()
             await self._freed.wait()
 
-    async def sample_lag(self) -> None:
+    async def sample_lag(self) -> bool:
+        """Whether it is known."""
         lag = await self._source.lag()
         if lag is not None:
             self._lag.set(lag)
+        return lag is not None
 
     # Taking messages
 
@@ -204,7 +216,7 @@ class Subscription:
                 run.give_up(CLOSED)
             if run.given_up:
                 failure: Failure | None = Failure(run.given_up, delay_s=0)
-            elif self.options.dead_letter_topic and self.options.is_exhausted(run.delivery.attempt - 1):
+            elif self._has_grave(run) and self.options.is_exhausted(run.delivery.attempt - 1):
                 # Each time it was handed out, whoever had it died or fell silent.
                 attempts = run.delivery.attempt - 1
                 failure = Failure(UNSETTLED.format(attempts), final=True)
@@ -288,9 +300,14 @@ class Subscription:
             log.warning("what became of %r is not heard, and it will come again: %s", run.message, error)
 
     def _is_last(self, run: Run, failure: Failure) -> bool:
-        if run.given_up or not self.options.dead_letter_topic:
+        if run.given_up or not self._has_grave(run):
             return False  # it was not the handler's fault; or it is a dead letter already, and stays one
         return failure.final or self.options.is_exhausted(run.delivery.attempt)
+
+    def _has_grave(self, run: Run) -> bool:
+        """A dead letter has none, under whatever name its topic goes; one that was sent back to its own topic has."""
+        died_in = run.delivery.attributes.get(DEAD_LETTER_TOPIC, self.topic)
+        return bool(self.options.dead_letter_topic) and died_in == self.topic
 
     async def _nack(self, run: Run, failure: Failure) -> None:
         pause_s = self.options.pause(run.delivery.attempt) if failure.delay_s is None else failure.delay_s
@@ -371,7 +388,7 @@ class Subscription:
             return
         for delivery in lost:
             run = by_delivery[delivery]
-            if not run.settled:
+            if not run.settled and run.delivery is delivery:  # and not handed to us anew while this was asked
                 self._lose(run, "another has it by now")
 
     def _lose(self, run: Run, reason: str) -> None:

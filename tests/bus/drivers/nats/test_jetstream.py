@@ -100,9 +100,9 @@ async def test_what_an_operator_chose_for_a_durable_stays_when_its_deadline_chan
             max_ack_pending=7,
         )
         await bus.native.add_consumer(stream_name(topic), chosen)
-        await bus.subscribe(topic, "shipping", Recorder(), ack_deadline=5)
+        await bus.subscribe(topic, "shipping", Recorder(), ack_deadline=60)
         config = (await bus.native.consumer_info(stream_name(topic), "shipping")).config
-    assert (config.deliver_policy, config.max_ack_pending, config.ack_wait) == (DeliverPolicy.NEW, 7, 5)
+    assert (config.deliver_policy, config.max_ack_pending, config.ack_wait) == (DeliverPolicy.NEW, 7, 60)
 
 
 @in_loop

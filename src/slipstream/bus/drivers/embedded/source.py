@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import secrets
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from slipstream.bus.drivers.embedded.driver import EmbeddedDriver
 
 log = logging.getLogger(__name__)
+
+FAILURE_LOOK_S = 1.0
 
 
 class Handle(NamedTuple):
@@ -112,8 +115,14 @@ class EmbeddedSource:
         return arrived
 
     async def _news(self) -> None:
+        """Raises BusUnavailable once the journal has failed: nothing will come, and nobody else says so."""
         self._something.clear()
-        await self._something.wait()
+        while not self._something.is_set():
+            if self._engine.failure is not None and not self._leaving:
+                raise translate(self._engine.failure)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FAILURE_LOOK_S):
+                    await self._something.wait()
 
     async def _rejoin(self) -> None:
         log.warning("%s was deleted under its subscriber of group %s", self._topic, self._group)
