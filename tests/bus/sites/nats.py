@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.bus.sites.site import Site
+from tests.bus.sites.site import Site, free_port
 
 BINARY = Path(sys.executable).parent / "nats-server"
 
@@ -65,13 +65,6 @@ class NatsSite(Site):
     def close(self) -> None:
         self.stop_server()
         shutil.rmtree(self._directory)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _answers(port: int) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import queue
 import signal
-import socket
 import subprocess
 import threading
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.bus.sites.pubsub_server.build import Missing, server
-from tests.bus.sites.site import Site
+from tests.bus.sites.site import Site, free_port
 
 PROJECT = "tests"
 
@@ -33,7 +32,7 @@ class PubSubSite(Site):
             program = server()
         except Missing as missing:
             pytest.skip(str(missing))
-        self.port = _free_port()
+        self.port = free_port()
         # It ends with its stdin: when this process is gone, by whatever way, so is the server.
         self._process = subprocess.Popen(
             [program, str(self.port)],
@@ -87,10 +86,3 @@ class PubSubSite(Site):
     def _await(self, wanted: str) -> None:
         line = self._lines.get(timeout=30)
         assert line == wanted, f"the Pub/Sub server says {line!r}, not {wanted!r}"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import socket
 from typing import Any
 
 
@@ -45,3 +46,10 @@ class Site(abc.ABC):
     @abc.abstractmethod
     def close(self) -> None:
         """Ends it and cleans up."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

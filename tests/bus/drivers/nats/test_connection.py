@@ -18,7 +18,8 @@ from slipstream.bus import BusUnavailable, InvalidArgument, Unauthorized
 from slipstream.bus.bus import open_bus
 from slipstream.bus.drivers.nats import connection
 from tests.bus.recorder import Recorder
-from tests.bus.sites.nats import NatsSite, free_port
+from tests.bus.sites.nats import NatsSite
+from tests.bus.sites.site import free_port
 from tests.client.loop import in_loop
 
 JETSTREAM = "jetstream: enabled\n"

@@ -18,8 +18,8 @@ from slipstream.bus.drivers.pubsub.connection import connect, probe
 from slipstream.bus.settings import BusSettings
 from tests.bus.conftest import OpenBus
 from tests.bus.drivers.pubsub.test_examination import forget_credentials
-from tests.bus.sites.nats import free_port
 from tests.bus.sites.pubsub import PubSubSite
+from tests.bus.sites.site import free_port
 from tests.client.loop import in_loop
 
 

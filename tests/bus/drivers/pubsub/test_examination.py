@@ -10,8 +10,8 @@ from slipstream.bus import Finding, examine, load_settings
 from tests.bus.conftest import OpenBus
 from tests.bus.drivers.pubsub.engine import Engine
 from tests.bus.recorder import Recorder
-from tests.bus.sites.nats import free_port
 from tests.bus.sites.pubsub import PubSubSite
+from tests.bus.sites.site import free_port
 from tests.client.loop import in_loop
 
 
