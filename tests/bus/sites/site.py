@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import abc
+import contextlib
+import secrets
 import socket
 from typing import Any
 
@@ -49,7 +51,10 @@ class Site(abc.ABC):
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Below those that the kernel gives to outgoing connections, one of which could else take it while a server that is
+    being restarted does not have it."""
+    while True:
+        port = 20_000 + secrets.randbelow(12_000)  # not `random`, which begins alike in all test processes
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
