@@ -4,6 +4,49 @@ The bus delivers at least once. That a step has one outcome and a message one en
 because the first to write it down here is right, and all others follow.
 """
 
-from slipstream.slip.store.store import Store, StoreUnavailable, Timer, Tracked
+from __future__ import annotations
 
-__all__ = ["Store", "StoreUnavailable", "Timer", "Tracked"]
+from collections.abc import Generator
+from types import TracebackType
+from typing import Any
+
+from slipstream.slip.store.sqlite import SqliteStore
+from slipstream.slip.store.store import Store, StoreClosed, StoreUnavailable, Timer, Tracked, UnusableStore
+
+__all__ = ["Store", "StoreClosed", "StoreUnavailable", "Timer", "Tracked", "UnusableStore", "open_store"]
+
+
+class Opening:
+    """`await open_store(url)`, or `async with open_store(url) as store`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __await__(self) -> Generator[Any, None, Store]:
+        return self.__aenter__().__await__()
+
+    async def __aenter__(self) -> Store:
+        await self._store.open()
+        return self._store
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._store.close()
+
+
+def open_store(url: str) -> Opening:
+    """A store in the file of this path (`slips.db`, `sqlite:///var/lib/slips.db`), or in `:memory:`.
+
+    Example:
+        async with open_store("data/slips.db") as store:
+            await store.claim("slip:c-123", "end", b"done", ttl_ms=60_000)
+    """
+    return Opening(_make_store(url))
+
+
+def _make_store(url: str) -> Store:
+    path = url.removeprefix("sqlite://")
+    if not path:
+        raise UnusableStore("a store needs a path, such as data/slips.db")
+    return SqliteStore(path)

@@ -34,6 +34,14 @@ class StoreUnavailable(ConnectionError):
     """The store does not answer, or cannot write. What was to be done with it is to be tried again."""
 
 
+class UnusableStore(ValueError):
+    """This is no store, however often it is tried. What is wrong with it, and what to do, is said."""
+
+
+class StoreClosed(RuntimeError):
+    """It was closed, or not opened: a mistake of whoever uses it."""
+
+
 class Store(Protocol):
     """Facts, timers and the history of slips, shared by router and workers. Every write is safe when it returns.
 
@@ -42,7 +50,7 @@ class Store(Protocol):
     """
 
     async def open(self) -> None:
-        """Raises StoreUnavailable."""
+        """Raises StoreUnavailable, or UnusableStore."""
 
     async def close(self) -> None: ...
 

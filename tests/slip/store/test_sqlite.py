@@ -1,0 +1,134 @@
+"""A store in a file: processes that share it, processes that are killed, and files that are something else."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from slipstream.slip.store import UnusableStore, open_store
+from tests.client.loop import in_loop
+
+HOUR_MS = 3_600_000
+
+CLAIM_AND_SAY_SO = """
+import asyncio, sys
+from slipstream.slip.store import open_store
+
+async def main(path, value, count):
+    async with open_store(path) as store:
+        print("ready", flush=True)
+        sys.stdin.readline()
+        claims = (store.claim(f"slip:{n}", "end", value, ttl_ms=3_600_000) for n in range(count))
+        kept = await asyncio.gather(*claims)
+        print(b" ".join(kept).decode(), flush=True)
+        sys.stdin.readline()
+
+asyncio.run(main(sys.argv[1], sys.argv[2].encode(), int(sys.argv[3])))
+"""
+
+
+class Claimer:
+    """A process that claims `count` facts when it is told to, says what was kept, and waits."""
+
+    def __init__(self, path: Path, value: str, count: int) -> None:
+        command = [sys.executable, "-c", CLAIM_AND_SAY_SO, str(path), value, str(count)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def tell(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@in_loop
+async def test_among_processes_the_first_to_claim_is_right_and_a_killed_one_has_not_said_so_in_vain(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "new" / "slips.db"
+    claimers = [Claimer(path, value, 200) for value in ("one", "other")]
+    try:
+        assert [claimer.line() for claimer in claimers] == ["ready", "ready"]
+        for claimer in claimers:
+            claimer.tell()
+        kept = [claimer.line().split() for claimer in claimers]
+    finally:
+        for claimer in claimers:
+            claimer.kill()
+    assert kept[0] == kept[1]
+    assert len(kept[0]) == 200
+    async with open_store(str(path)) as store:
+        assert [await store.get(f"slip:{number}", "end") for number in range(200)] == [
+            each.encode() for each in kept[0]
+        ]
+
+
+@in_loop
+async def test_many_may_open_a_new_file_at_once(tmp_path: Path) -> None:
+    stores = await asyncio.gather(*(open_store(str(tmp_path / "slips.db")) for _ in range(8)))
+    kept = await asyncio.gather(
+        *(store.claim("slip:1", "end", b"%d" % number, ttl_ms=HOUR_MS) for number, store in enumerate(stores))
+    )
+    assert len(set(kept)) == 1
+    await asyncio.gather(*(store.close() for store in stores))
+
+
+@in_loop
+async def test_closing_finishes_what_was_asked_for_and_leaves_no_thread(tmp_path: Path) -> None:
+    path = str(tmp_path / "slips.db")
+    threads = threading.active_count()
+    store = await open_store(path)
+    assert threading.active_count() == threads + 1
+    claims = [asyncio.create_task(store.claim("slip:1", str(number), b"x", ttl_ms=HOUR_MS)) for number in range(50)]
+    await asyncio.sleep(0)  # they have asked
+    await store.close()
+    assert threading.active_count() == threads
+    assert await asyncio.gather(*claims) == [b"x"] * 50
+    async with open_store(f"sqlite://{path}") as again:
+        assert len(await again.facts("slip:1")) == 50
+
+
+@in_loop
+async def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "slips.db"
+    path.write_bytes(b"these are my notes\n" * 100)
+    threads = threading.active_count()
+    with pytest.raises(UnusableStore, match=r"slips\.db is no database.*name another file"):
+        await open_store(str(path))
+    assert path.read_bytes() == b"these are my notes\n" * 100
+    assert threading.active_count() == threads
+
+
+@in_loop
+async def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "slips.db"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE books (title)")
+    connection.close()
+    with pytest.raises(UnusableStore, match="something else: name another file"):
+        await open_store(str(path))
+
+
+@in_loop
+async def test_a_store_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "slips.db"
+    async with open_store(str(path)):
+        pass
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 7")
+    connection.close()
+    with pytest.raises(UnusableStore, match=r"newer slipstream .*7.*upgrade"):
+        await open_store(str(path))
