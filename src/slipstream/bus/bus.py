@@ -49,6 +49,8 @@ class Bus:
 
     def __init__(self, settings: BusSettings, driver: Driver, registry: CollectorRegistry | None = None) -> None:
         self.settings = settings
+        self.registry = registry
+        """Where its metrics are, and those of what stands on it; None is Prometheus' usual one."""
         self._driver = driver
         self._metrics = metrics_in(registry)
         self._subscriptions: set[Subscription] = set()

@@ -1,0 +1,240 @@
+"""The rules by which a slip advances: pure functions from an event to the next, without a bus, a store or a clock.
+
+A slip is a list of steps. Those that are done (OK, SKIP) lie behind, the first that is not is where the message is, and
+what follows lies ahead. When a step has failed for good the rest is skipped, and what must be undone is appended as
+steps of its own (`undo:charge`), in reverse: the slip shows all that has happened, whatever happens.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from slipstream.slip import hints
+from slipstream.slip.event import Event, RoutingStep, Status, StepError
+from slipstream.slip.slip import (
+    DONE,
+    TERMINAL,
+    UNDO_ID,
+    is_late,
+    is_undoing,
+    may_retry,
+    next_attempt,
+    run_of,
+    topic_of,
+    with_slip,
+)
+
+MESSAGE_TIMEOUT = "message_timeout"
+"""The code of what became of a message whose `timeoutAt` has passed."""
+
+Holds: TypeAlias = Callable[[str, Event], bool]
+"""Whether a condition, as JSON text, holds for an event."""
+
+
+# What to do next
+
+
+class Send(msgspec.Struct, frozen=True):
+    """To the topic of the step, for a worker."""
+
+    event: Event
+    step: RoutingStep
+    topic: str
+    skipped: tuple[RoutingStep, ...] = ()
+
+
+class Fork(msgspec.Struct, frozen=True):
+    """The step's branches are to be run, and the message waits for them."""
+
+    event: Event
+    step: RoutingStep
+    skipped: tuple[RoutingStep, ...] = ()
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """For a decision, or a word from outside."""
+
+    event: Event
+    step: RoutingStep
+    skipped: tuple[RoutingStep, ...] = ()
+
+
+class Complete(msgspec.Struct, frozen=True):
+    """All steps are done."""
+
+    event: Event
+    skipped: tuple[RoutingStep, ...] = ()
+
+
+class Fail(msgspec.Struct, frozen=True):
+    """For good. What can be undone has been, where there is `undone` in the slip."""
+
+    event: Event
+    step: RoutingStep
+    error: StepError
+    skipped: tuple[RoutingStep, ...] = ()
+
+
+Decision: TypeAlias = Send | Fork | Wait | Complete | Fail
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """What a slip does not say itself."""
+
+    holds: Holds
+    max_attempts: int = 3
+    pause_ms: Callable[[int], int] = lambda attempt: 0
+    """After an attempt that failed."""
+
+
+def advance(event: Event, now: dt.datetime, rules: Rules) -> Decision:
+    """What is to be done with a message, by its slip alone."""
+    steps = list(event.envelope.routing_slip)
+    if is_undoing(steps):
+        return _advance_undoing(event, steps, now, rules)
+    if is_late(event, now):
+        return _abort(event, steps, now)
+    skipped: list[RoutingStep] = []
+    for index, step in enumerate(steps):
+        match step.status:
+            case Status.OK | Status.SKIP:
+                continue
+            case Status.ERROR if may_retry(step, rules.max_attempts):
+                steps[index] = _again(step, now, rules)
+            case Status.ERROR if step.attributes.get(hints.OPTIONAL) == "true":
+                steps[index] = replace(step, status=Status.SKIP)
+                skipped.append(steps[index])
+                continue
+            case Status.ERROR:
+                assert step.error is not None
+                return _fail(event, steps, index, step.error, now, skipped)
+            case Status.PENDING:
+                unless = step.attributes.get(hints.UNLESS)
+                if unless is not None and rules.holds(unless, with_slip(event, steps)):
+                    steps[index] = replace(step, status=Status.SKIP, ended_at=now)
+                    skipped.append(steps[index])
+                    continue
+        return _begin(event, steps, index, now, rules, skipped)
+    return Complete(with_slip(event, steps), tuple(skipped))
+
+
+def _again(step: RoutingStep, now: dt.datetime, rules: Rules) -> RoutingStep:
+    """A worker that leaves it to the router to try again."""
+    return next_attempt(step, round(now.timestamp() * 1000) + rules.pause_ms(step.attempt or 0))
+
+
+def _begin(
+    event: Event,
+    steps: list[RoutingStep],
+    index: int,
+    now: dt.datetime,
+    rules: Rules,
+    skipped: Sequence[RoutingStep] = (),
+) -> Decision:
+    """`startedAt` is when it was sent here, until a worker says when the work began."""
+    step = steps[index]
+    step = steps[index] = replace(
+        step,
+        started_at=now,
+        attempt=step.attempt or 0,
+        max_attempts=step.max_attempts or rules.max_attempts,
+    )
+    event = with_slip(event, steps)
+    if hints.BRANCHES in step.attributes:
+        return Fork(event, step, tuple(skipped))
+    if hints.WAIT in step.attributes:
+        return Wait(event, step, tuple(skipped))
+    return Send(event, step, topic_of(step), tuple(skipped))
+
+
+# Its end
+
+
+def _abort(event: Event, steps: list[RoutingStep], now: dt.datetime) -> Decision:
+    """What remains is skipped; the first of it says why. A message that is complete is no longer late."""
+    index = next((index for index, step in enumerate(steps) if step.status not in DONE), None)
+    if index is None:
+        return Complete(event)
+    step = steps[index]
+    if step.status is Status.ERROR:
+        assert step.error is not None
+        return _fail(event, steps, index, step.error, now, [])
+    error = StepError(MESSAGE_TIMEOUT, f"timeoutAt has passed before {step.id} was done", retryable=False)
+    steps[index] = replace(step, status=Status.SKIP, ended_at=now, error=error)
+    return _fail(event, steps, index, error, now, [steps[index]])
+
+
+def _fail(
+    event: Event,
+    steps: list[RoutingStep],
+    index: int,
+    error: StepError,
+    now: dt.datetime,
+    skipped: Sequence[RoutingStep],
+) -> Fail:
+    skipped = list(skipped)
+    for later, step in enumerate(steps[index + 1 :], index + 1):
+        if step.status is Status.PENDING:
+            steps[later] = replace(step, status=Status.SKIP, ended_at=now)
+            skipped.append(steps[later])
+    return Fail(with_slip(event, steps), steps[index], error, tuple(skipped))
+
+
+# Undoing
+
+
+def with_undoing(event: Event) -> Event:
+    """With a step for everything that has left a record to undo it by, the last first."""
+    undoing: list[RoutingStep] = []
+    run = run_of(event)
+    for step in reversed(event.envelope.routing_slip):
+        for step_id, record in _records(step):
+            attributes = {hints.UNDO: record, hints.UNDOES: step_id}
+            undo_id = UNDO_ID + step_id + (f"#{run}" if run else "")  # what was undone in an earlier run was another
+            undoing.append(
+                RoutingStep(undo_id, Status.PENDING, attributes=attributes, max_attempts=step.max_attempts)
+            )
+    return with_slip(event, [*event.envelope.routing_slip, *undoing]) if undoing else event
+
+
+def undo_records(steps: Iterable[RoutingStep]) -> list[tuple[str, str]]:
+    """Of the steps that are done, by step, in the order in which they were done."""
+    return [record for step in steps for record in reversed(list(_records(step)))]
+
+
+def _records(step: RoutingStep) -> Iterable[tuple[str, str]]:
+    """The last first. A parallel step has those of its branches, also when it has failed as a whole."""
+    if hints.UNDO_BRANCHES in step.attributes:
+        yield from reversed([(name, record) for name, record in json.loads(step.attributes[hints.UNDO_BRANCHES])])
+    elif step.status is Status.OK and hints.UNDO in step.attributes and hints.UNDOES not in step.attributes:
+        yield step.id, step.attributes[hints.UNDO]
+
+
+def _advance_undoing(event: Event, steps: list[RoutingStep], now: dt.datetime, rules: Rules) -> Decision:
+    """One that cannot be undone does not keep the others from it."""
+    for index, step in enumerate(steps):
+        if hints.UNDOES not in step.attributes:
+            continue
+        if step.status is Status.ERROR and may_retry(step, rules.max_attempts):
+            steps[index] = _again(step, now, rules)
+        elif step.status is not Status.PENDING:
+            continue
+        return _begin(event, steps, index, now, rules)
+    step, error = failure(steps)
+    return Fail(event, step, error)
+
+
+def failure(steps: Iterable[RoutingStep]) -> tuple[RoutingStep, StepError]:
+    """The step that a failed message failed at, and how."""
+    forward = [step for step in steps if hints.UNDOES not in step.attributes]
+    for step in forward:
+        if step.error is not None and (step.status is Status.ERROR or step.error.code == MESSAGE_TIMEOUT):
+            return step, step.error
+    last = next((step for step in reversed(forward) if step.status in TERMINAL), forward[0])
+    return last, StepError("unknown", "no step of the slip has failed", retryable=False)

@@ -1,0 +1,200 @@
+"""Steps that run branches in parallel and join them.
+
+A branch is a message of its own with a slip of its own, which knows whom it belongs to. When it ends, nobody is told but
+the step that waits for it, which goes on as soon as enough of its branches have succeeded, or too many have failed.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from slipstream.slip import hints
+from slipstream.slip.advance import undo_records
+from slipstream.slip.control import Deadline
+from slipstream.slip.event import Envelope, Event, RoutingStep, Status, StepError, decode, encode
+from slipstream.slip.ledger import Ledger
+from slipstream.slip.outbox import Outbox
+from slipstream.slip.progress import Reporter, identity
+from slipstream.slip.slip import ROUTER as ROUTER_STEP
+from slipstream.slip.slip import find, run_of, settled, with_step
+from slipstream.slip.topics import ROUTER
+from slipstream.slip.waiting import deadline_of, passed_deadline, schedule_deadline, settle
+
+
+class Parent(msgspec.Struct, frozen=True, rename="camel"):
+    """Whom a branch belongs to."""
+
+    correlation_id: str
+    run: int
+    step: str
+    attempt: int
+    branch: str
+
+
+class Result(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What became of a branch."""
+
+    changes: Any = None
+    """The fields of the payload that it has changed or added; the whole payload where that is no object."""
+    error: StepError | None = None
+    undo: tuple[tuple[str, str], ...] = ()
+
+
+_branches = msgspec.json.Decoder(dict[str, tuple[RoutingStep, ...]])
+_results = msgspec.json.Decoder(Result)
+_parents = msgspec.json.Decoder(Parent)
+
+
+class Branches:
+    def __init__(
+        self, ledger: Ledger, reporter: Reporter, outbox: Outbox, go_on: Callable[[Event], Awaitable[None]]
+    ) -> None:
+        self._ledger = ledger
+        self._reporter = reporter
+        self._outbox = outbox
+        self._go_on = go_on
+
+    async def begin(self, event: Event, step: RoutingStep) -> None:
+        correlation_id, attempt = event.envelope.correlation_id, step.attempt or 0
+        branches = _branches.decode(step.attributes[hints.BRANCHES])
+        deadline_ms = deadline_of(step)
+        await self._ledger.put(
+            correlation_id, f"forked:{step.id}:{attempt}", encode(event), for_ms=deadline_ms or _left_ms(event)
+        )
+        if deadline_ms is not None:
+            await schedule_deadline(self._ledger, event, step, deadline_ms)
+        detail = f"{len(branches)} branches, {step.attributes.get(hints.JOIN, 'all')} wanted"
+        told = [await self._reporter.tell("forked", event, step, step.started_at or _now(), detail=detail)]
+        for name, steps in branches.items():
+            branch = _branch(event, step, name, steps)
+            ids = tuple(one.id for one in branch.envelope.routing_slip)
+            told.append(
+                await self._reporter.tell("planned", branch, None, _now(), steps=ids, parent=correlation_id, detail=name)
+            )
+            message_id = identity(branch.envelope.correlation_id, "branch")
+            told.append(await self._outbox.send(ROUTER, branch, message_id))
+        for future in told:
+            await future
+
+    async def is_orphan(self, event: Event) -> bool:
+        """A branch of a message that is over."""
+        parent = parent_of(event)
+        return parent is not None and await self._ledger.end(parent.correlation_id, parent.run) is not None
+
+    async def ended(self, branch: Event, error: StepError | None) -> bool:
+        """Tells whoever waits for it; False if it is no branch."""
+        parent = parent_of(branch)
+        if parent is None:
+            return False
+        forked = await self._ledger.get(parent.correlation_id, f"forked:{parent.step}:{parent.attempt}")
+        if forked is None:
+            return True  # long over
+        event = decode(forked)
+        step = find(event, parent.step)
+        assert step is not None
+        undo = () if error is not None else tuple(undo_records(branch.envelope.routing_slip))
+        result = Result(None if error is not None else _changes(event.payload, branch.payload), error, undo)
+        name = _result_name(parent.step, parent.attempt, parent.branch)
+        await self._ledger.claim(parent.correlation_id, name, msgspec.json.encode(result))
+        await self._join(event, step)
+        return True
+
+    async def deadline(self, deadline: Deadline) -> None:
+        forked = await self._ledger.get(deadline.correlation_id, f"forked:{deadline.step}:{deadline.attempt}")
+        step = None if forked is None else find(event := decode(forked), deadline.step)
+        if step is not None:
+            results = await self._results(event, step)
+            missing = sorted(_branches.decode(step.attributes[hints.BRANCHES]).keys() - results.keys())
+            await self._settle(event, step, results, passed_deadline(step, f"not done in time: {', '.join(missing)}"))
+
+    async def _results(self, event: Event, step: RoutingStep) -> dict[str, Result]:
+        prefix = _result_name(step.id, step.attempt or 0, "")
+        facts = await self._ledger.facts(event.envelope.correlation_id, prefix)
+        return {name: _results.decode(value) for name, value in facts.items()}
+
+    async def _join(self, event: Event, step: RoutingStep) -> None:
+        results = await self._results(event, step)
+        count = len(_branches.decode(step.attributes[hints.BRANCHES]))
+        wanted = _wanted(step.attributes.get(hints.JOIN, "all"), count)
+        failed = {name: result.error for name, result in results.items() if result.error is not None}
+        if len(results) - len(failed) >= wanted:
+            await self._settle(event, step, results, settled(step, Status.OK, _now()))
+        elif len(failed) > count - wanted:
+            reasons = "; ".join(f"{name}: {error.message or error.code}" for name, error in sorted(failed.items()))
+            error = StepError("join_failed", f"{len(failed)} of {count} branches failed: {reasons}", retryable=False)
+            await self._settle(event, step, results, settled(step, Status.ERROR, _now(), error))
+
+    async def _settle(
+        self, event: Event, step: RoutingStep, results: dict[str, Result], after: RoutingStep
+    ) -> None:
+        joined = sorted(name for name, result in results.items() if result.error is None)
+        undo = [record for name in joined for record in results[name].undo]
+        attributes = after.attributes | {hints.JOINED: json.dumps(joined)}
+        if undo:
+            attributes[hints.UNDO_BRANCHES] = json.dumps(undo)
+        payload = event.payload
+        if isinstance(payload, dict):
+            parts: dict[str, Any] = {name: results[name].changes for name in joined}
+            errors = {name: result.error for name, result in results.items() if result.error is not None}
+            payload = {**payload, step.id: {"results": parts, "errors": msgspec.to_builtins(errors)}}
+        changed = with_step(replace(event, payload=payload), replace(after, attributes=attributes))
+        await settle(self._ledger, self._reporter, changed, step, self._go_on)
+
+
+def parent_of(event: Event) -> Parent | None:
+    steps = event.envelope.routing_slip
+    text = steps[0].attributes.get(hints.PARENT) if steps else None
+    return None if text is None else _parents.decode(text)
+
+
+def _branch(event: Event, step: RoutingStep, name: str, steps: tuple[RoutingStep, ...]) -> Event:
+    envelope, attempt, now = event.envelope, step.attempt or 0, _now()
+    parent = Parent(envelope.correlation_id, run_of(event), step.id, attempt, name)
+    first = RoutingStep(
+        ROUTER_STEP,
+        Status.OK,
+        started_at=now,
+        ended_at=now,
+        attributes={hints.PARENT: msgspec.json.encode(parent).decode()},
+    )
+    correlation_id = f"{envelope.correlation_id}/{step.id}/{name}" + (f"#{attempt}" if attempt else "")
+    return replace(
+        event,
+        envelope=Envelope(
+            "1",
+            envelope.source,
+            correlation_id,
+            trace_id=envelope.trace_id,
+            timeout_at=envelope.timeout_at,
+            routing_slip=(first, *steps),
+        ),
+    )
+
+
+def _changes(before: Any, after: Any) -> Any:
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return after
+    return {name: value for name, value in after.items() if name not in before or before[name] != value}
+
+
+def _wanted(join: str, count: int) -> int:
+    return {"all": count, "any": 1}.get(join) or int(join)
+
+
+def _result_name(step_id: str, attempt: int, branch: str) -> str:
+    return f"branch:{step_id}:{attempt}:{branch}"
+
+
+def _left_ms(event: Event) -> int:
+    timeout_at = event.envelope.timeout_at
+    return 0 if timeout_at is None else max(0, round((timeout_at - _now()).total_seconds() * 1000))
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)

@@ -1,0 +1,219 @@
+"""What people do with slips: decide, pause, run again. All of it goes through the store, so that it can be done from
+wherever the store can be reached, also where the bus is inside another process."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from slipstream.slip import hints
+from slipstream.slip.errors import InvalidSlip
+from slipstream.slip.event import Event, RoutingStep, Status, decode
+from slipstream.slip.ledger import Held, Ledger, Outcome
+from slipstream.slip.progress import identity
+from slipstream.slip.settings import SlipSettings, load_settings
+from slipstream.slip.slip import DONE, UNDO_ID, find, run_of, with_slip
+from slipstream.slip.store import Store, Timer
+
+LEFT_BY_WORK = {hints.UNDO, hints.UNDO_BRANCHES, hints.JOINED, hints.NOT_BEFORE, hints.DELIVERED}
+
+QUEUE = "router"
+"""Whose timers these are."""
+
+
+class Signal(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, tag="signal"):
+    """A word to a step that waits: a decision, or whatever it waits for."""
+
+    correlation_id: str
+    step: str
+    decision: Literal["approve", "deny"] = "approve"
+    by: str = ""
+    note: str = ""
+    data: Any = None
+
+
+class TimedOut(msgspec.Struct, frozen=True, rename="camel", tag="timeout"):
+    """The time of a message is over."""
+
+    correlation_id: str
+    run: int
+
+
+class Deadline(msgspec.Struct, frozen=True, rename="camel", tag="deadline"):
+    """A step has waited for as long as it may."""
+
+    correlation_id: str
+    step: str
+    attempt: int
+
+
+class Begin(msgspec.Struct, frozen=True, rename="camel", tag="begin"):
+    """An event is to be routed, which was made from the history of another."""
+
+    event: Event
+
+
+Errand: TypeAlias = Signal | TimedOut | Deadline | Begin
+"""What a timer of the router is about."""
+
+decode_errand = msgspec.json.Decoder(Errand).decode
+
+
+def errand_timer(timer_id: str, due_ms: int, errand: Errand) -> Timer:
+    return Timer(timer_id, due_ms, msgspec.json.encode(errand))
+
+
+class Control:
+    """For the command line, the console and applications.
+
+    Example:
+        async with open_store("slipstream-data/slips.db") as store:
+            await Control(store).approve("c-123", "manager", by="ada")
+    """
+
+    def __init__(self, store: Store, settings: SlipSettings | None = None) -> None:
+        self._settings = settings or load_settings({})
+        self._store = store
+        self._ledger = Ledger(store, self._settings.ttl_ms)
+
+    async def approve(self, correlation_id: str, step: str, *, by: str = "", note: str = "", data: Any = None) -> None:
+        await self.signal(Signal(correlation_id, step, "approve", by, note, data))
+
+    async def deny(self, correlation_id: str, step: str, *, by: str = "", note: str = "") -> None:
+        await self.signal(Signal(correlation_id, step, "deny", by, note))
+
+    async def signal(self, signal: Signal) -> None:
+        """Also before the message has come to the step, which then goes on at once. The first word counts."""
+        timer_id = f"signal:{signal.correlation_id}:{signal.step}:{secrets.token_hex(8)}"
+        await self._store.schedule(QUEUE, errand_timer(timer_id, _now_ms(), signal))
+
+    # A step for all messages
+
+    async def pause(self, step: str, reason: str = "", *, seconds: float | None = None) -> None:
+        """Nobody works at the step, and its messages wait, until it is resumed, or for so long. It costs no attempt."""
+        until_ms = None if seconds is None else _now_ms() + round(seconds * 1000)
+        await self._ledger.pause(step, Held(reason, until_ms))
+
+    async def resume(self, step: str) -> None:
+        await self._ledger.resume(step)
+
+    async def pauses(self) -> dict[str, Held]:
+        return await self._ledger.pauses()
+
+    # Again
+
+    async def rerun(self, correlation_id: str, step: str) -> None:
+        """From this step on, with the payload as it was when the message came there. It may be over, or stuck."""
+        before, outcomes = await self._before(correlation_id, step)
+        undone = _undone(outcomes, step, before)
+        if undone:
+            raise InvalidSlip(f"{', '.join(undone)} had been undone: run it again from {undone[0]}, or from before it")
+        run = max(outcome.run for outcome in outcomes) + 1
+        attempts = _attempts(outcomes)
+        steps = [self._again(one, attempts) for one in _from(before, step)]
+        event = with_slip(before, [*_marked(_until(before, step), {hints.RUN: str(run)}), *steps])
+        event = replace(event, envelope=replace(event.envelope, timeout_at=None))
+        await self._ledger.remove(correlation_id, *(f"signal:{one.id}" for one in steps))
+        await self._begin(event)
+
+    async def copy(
+        self, correlation_id: str, step: str, *, payload: Any = msgspec.UNSET, correlation_id_of_copy: str = ""
+    ) -> str:
+        """A message of its own, from this step on, with a payload of its own if one is given. Returns its
+        correlationId."""
+        before, _ = await self._before(correlation_id, step)
+        copied = correlation_id_of_copy or f"{correlation_id}~{secrets.token_hex(4)}"
+        if await self._ledger.outcomes(copied):
+            raise InvalidSlip(f"there is a message {copied} already")
+        steps = [self._again(one, {}) for one in _from(before, step)]
+        event = with_slip(before, [*_marked(_until(before, step), {hints.COPY_OF: correlation_id}), *steps])
+        event = replace(event, envelope=replace(event.envelope, timeout_at=None, correlation_id=copied))
+        if payload is not msgspec.UNSET:
+            event = replace(event, payload=payload)
+        await self._begin(event)
+        return copied
+
+    async def _begin(self, event: Event) -> None:
+        timer_id = identity("begin", event.envelope.correlation_id, run_of(event))
+        await self._store.schedule(QUEUE, errand_timer(timer_id, _now_ms(), Begin(event)))
+
+    async def _before(self, correlation_id: str, step: str) -> tuple[Event, list[Outcome]]:
+        """The newest event in which all before the step is done, and the step is not."""
+        outcomes = await self._ledger.outcomes(correlation_id)
+        if not outcomes:
+            raise InvalidSlip(f"nothing is kept of {correlation_id}: it is not known here, or too old")
+        found: Event | None = None
+        for outcome in outcomes:
+            event = decode(outcome.event)
+            at = find(event, step)
+            if at is None or hints.UNDOES in at.attributes:
+                continue
+            behind = _until(event, step)
+            untouched = at.status is Status.PENDING and not at.attempt
+            if untouched and all(one.status in DONE for one in behind):
+                found = event
+        if found is None:
+            known = {one.id for outcome in outcomes for one in decode(outcome.event).envelope.routing_slip}
+            if step in known:
+                raise InvalidSlip(f"{correlation_id} has not come to {step}, or what it was then is not kept any more")
+            raise InvalidSlip(f"{correlation_id} has no step {step}; there are {', '.join(sorted(known))}")
+        return found, outcomes
+
+    def _again(self, step: RoutingStep, attempts: dict[str, int]) -> RoutingStep:
+        """As if it had never begun, except that its attempts count on: what is known of the earlier ones stays
+        theirs."""
+        first = attempts.get(step.id, -1) + 1
+        attributes = {name: value for name, value in step.attributes.items() if name not in LEFT_BY_WORK}
+        return RoutingStep(
+            step.id,
+            Status.PENDING,
+            v=step.v,
+            attempt=first or None,
+            max_attempts=(step.max_attempts or self._settings.max_attempts) + first,
+            next_topic=step.next_topic,
+            attributes=attributes,
+        )
+
+
+def _until(event: Event, step: str) -> list[RoutingStep]:
+    steps = event.envelope.routing_slip
+    return list(steps[: next(index for index, one in enumerate(steps) if one.id == step)])
+
+
+def _from(event: Event, step: str) -> list[RoutingStep]:
+    steps = event.envelope.routing_slip[len(_until(event, step)) :]
+    return [one for one in steps if hints.UNDOES not in one.attributes]
+
+
+def _attempts(outcomes: list[Outcome]) -> dict[str, int]:
+    last: dict[str, int] = {}
+    for outcome in outcomes:
+        last[outcome.step] = max(outcome.attempt, last.get(outcome.step, -1))
+    return last
+
+
+def _undone(outcomes: list[Outcome], step: str, before: Event) -> list[str]:
+    """Of what lies behind the step: that which was undone after it was last done."""
+    last_run: dict[str, int] = {}
+    undone_in: dict[str, int] = {}
+    for outcome in outcomes:
+        if outcome.step.startswith(UNDO_ID):
+            undone_in[outcome.step.removeprefix(UNDO_ID).partition("#")[0]] = outcome.run
+        else:
+            last_run[outcome.step] = outcome.run
+    behind = [one.id for one in _until(before, step)]
+    return [one for one in behind if one in undone_in and undone_in[one] >= last_run.get(one, 0)]
+
+
+def _marked(steps: list[RoutingStep], marks: dict[str, str]) -> list[RoutingStep]:
+    if not steps:
+        return steps
+    return [replace(steps[0], attributes=steps[0].attributes | marks), *steps[1:]]
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,145 @@
+"""What router and workers know of slips together: facts of the store, with their types.
+
+An attempt at a step has one outcome, and a message one end: the first that was written down. Whoever comes second, be
+it because a process died after it wrote and before it told, follows what is written.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Literal
+
+import msgspec
+
+from slipstream.slip.event import Event, decode, encode
+from slipstream.slip.progress import dedupe_key
+from slipstream.slip.slip import run_of
+from slipstream.slip.store import Store
+
+OUTCOME = "outcome:"
+PAUSES = "pauses"
+
+
+class Outcome(msgspec.Struct, frozen=True, array_like=True):
+    """The event as it was after an attempt at a step; with attempt -1, after its planning."""
+
+    at_ms: int
+    run: int
+    step: str
+    attempt: int
+    event: bytes
+
+
+class End(msgspec.Struct, frozen=True, array_like=True):
+    """How a message ended. `cause` names the state of the slip that led to it; `told` says that all have been told."""
+
+    outcome: Literal["completed", "failed"]
+    cause: str
+    told: bool = False
+
+
+class Held(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A step that nobody works at for now."""
+
+    reason: str = ""
+    until_ms: int | None = None
+    """None: until somebody resumes it."""
+
+
+_outcomes = msgspec.msgpack.Decoder(Outcome)
+_ends = msgspec.msgpack.Decoder(End)
+_holds = msgspec.json.Decoder(Held)
+_pack = msgspec.msgpack.Encoder().encode
+
+
+class Ledger:
+    def __init__(self, store: Store, ttl_ms: int) -> None:
+        self.store = store
+        self.ttl_ms = ttl_ms
+
+    # Outcomes
+
+    async def outcome(self, correlation_id: str, step_id: str, attempt: int) -> bytes | None:
+        """The event after this attempt, if it has been made."""
+        kept = await self.store.get(record(correlation_id), OUTCOME + dedupe_key(correlation_id, step_id, attempt))
+        return None if kept is None else _outcomes.decode(kept).event
+
+    async def settle(self, event: Event, step_id: str, attempt: int) -> bytes:
+        """The outcome of this attempt: the first that was written, which need not be this one."""
+        correlation_id = event.envelope.correlation_id
+        outcome = Outcome(_now_ms(), run_of(event), step_id, attempt, encode(event))
+        name = OUTCOME + dedupe_key(correlation_id, step_id, attempt)
+        timeout_at = event.envelope.timeout_at
+        left_ms = 0 if timeout_at is None else max(0, round(timeout_at.timestamp() * 1000) - outcome.at_ms)
+        kept = await self.store.claim(record(correlation_id), name, _pack(outcome), ttl_ms=self.ttl_ms + left_ms)
+        return _outcomes.decode(kept).event
+
+    async def outcomes(self, correlation_id: str) -> list[Outcome]:
+        """In the order in which they were written."""
+        facts = await self.store.facts(record(correlation_id), OUTCOME)
+        return sorted((_outcomes.decode(value) for value in facts.values()), key=lambda outcome: outcome.at_ms)
+
+    async def latest(self, correlation_id: str, run: int) -> Event | None:
+        """Where the message was when it was last heard of."""
+        of_run = [outcome for outcome in await self.outcomes(correlation_id) if outcome.run == run]
+        return decode(of_run[-1].event) if of_run else None
+
+    # Ends
+
+    async def end(self, correlation_id: str, run: int) -> End | None:
+        kept = await self.store.get(record(correlation_id), f"end:{run}")
+        return None if kept is None else _ends.decode(kept)
+
+    async def claim_end(self, correlation_id: str, run: int, end: End) -> End:
+        kept = await self.store.claim(record(correlation_id), f"end:{run}", _pack(end), ttl_ms=self.ttl_ms)
+        return _ends.decode(kept)
+
+    async def end_told(self, correlation_id: str, run: int, end: End) -> None:
+        told = End(end.outcome, end.cause, told=True)
+        await self.store.put(record(correlation_id), f"end:{run}", _pack(told), ttl_ms=self.ttl_ms)
+
+    # Whatever a step has to remember
+
+    async def get(self, correlation_id: str, name: str) -> bytes | None:
+        return await self.store.get(record(correlation_id), name)
+
+    async def put(self, correlation_id: str, name: str, value: bytes, *, for_ms: int = 0) -> None:
+        """For as long as a step may wait, and the usual time after it."""
+        await self.store.put(record(correlation_id), name, value, ttl_ms=self.ttl_ms + for_ms)
+
+    async def claim(self, correlation_id: str, name: str, value: bytes, *, for_ms: int = 0) -> bytes:
+        return await self.store.claim(record(correlation_id), name, value, ttl_ms=self.ttl_ms + for_ms)
+
+    async def facts(self, correlation_id: str, prefix: str) -> dict[str, bytes]:
+        """By what follows the prefix."""
+        facts = await self.store.facts(record(correlation_id), prefix)
+        return {name.removeprefix(prefix): value for name, value in facts.items()}
+
+    async def remove(self, correlation_id: str, *names: str) -> None:
+        await self.store.remove(record(correlation_id), *names)
+
+    # Pauses
+
+    async def pause(self, step_id: str, held: Held) -> None:
+        await self.store.put(PAUSES, step_id, msgspec.json.encode(held), ttl_ms=FOR_EVER_MS)
+
+    async def resume(self, step_id: str) -> None:
+        await self.store.remove(PAUSES, step_id)
+
+    async def pauses(self) -> dict[str, Held]:
+        """By step; those whose time is over are left out."""
+        facts = await self.store.facts(PAUSES)
+        held = {step_id: _holds.decode(value) for step_id, value in facts.items()}
+        now_ms = _now_ms()
+        return {step_id: hold for step_id, hold in held.items() if hold.until_ms is None or hold.until_ms > now_ms}
+
+
+FOR_EVER_MS = 100 * 365 * 24 * 3600 * 1000
+
+
+def record(correlation_id: str) -> str:
+    return f"slip:{correlation_id}"
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,41 @@
+"""What slips count, for Prometheus. What is in the hands of a step is `messages_inflight` of the bus: its group is
+`step-<id>`."""
+
+from __future__ import annotations
+
+import weakref
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+
+DURATION_MS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000)
+
+
+class SlipMetrics:
+    """One set a registry, which all routers and workers of a process share."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.duration_ms = Histogram(
+            "step_duration_ms", "Of an attempt at a step", ["step"], buckets=DURATION_MS, registry=registry
+        )
+        self.attempts = Counter("step_attempts", "Attempts at a step that have begun", ["step"], registry=registry)
+        self.errors = Counter("step_errors", "Attempts at a step that failed", ["step", "code"], registry=registry)
+        self.slips = Counter(
+            "slips",
+            "Messages by what became of them: planned, completed, dead_lettered, late",
+            ["event"],
+            registry=registry,
+        )
+        self.route_table_errors = Counter(
+            "route_table_errors", "Versions of the route table that were refused", registry=registry
+        )
+
+
+_sets: weakref.WeakKeyDictionary[CollectorRegistry, SlipMetrics] = weakref.WeakKeyDictionary()
+
+
+def metrics_in(registry: CollectorRegistry | None) -> SlipMetrics:
+    registry = REGISTRY if registry is None else registry
+    found = _sets.get(registry)
+    if found is None:
+        found = _sets[registry] = SlipMetrics(registry)
+    return found

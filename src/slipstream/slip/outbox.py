@@ -1,0 +1,48 @@
+"""Sends events on the bus."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+
+from slipstream.bus import Bus, Message
+from slipstream.slip import hints
+from slipstream.slip.dead_letter import DeadLetter, encode_dead_letter, undecoded
+from slipstream.slip.event import Event, StepError, encode
+from slipstream.slip.progress import identity
+from slipstream.slip.slip import active
+from slipstream.slip.topics import DEAD_LETTERS
+
+log = logging.getLogger(__name__)
+
+
+class Outbox:
+    """The `message_id` says which message it is, however often it is sent: engines that can tell store it once."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+
+    async def send(self, topic: str, event: Event, message_id: str, data: bytes | None = None) -> asyncio.Future[str]:
+        """On its way when this returns, and safe when the future is done. `data` is the event, if it is encoded."""
+        correlation_id = event.envelope.correlation_id
+        step = active(event)
+        attributes = hints.transport(step) if step is not None else {}
+        attributes["correlationId"] = correlation_id
+        attributes["stepId"] = step.id if step is not None else ""
+        return await self._bus.send(
+            topic, encode(event) if data is None else data, attributes, correlation_id, message_id=message_id
+        )
+
+    async def bury(self, letter: DeadLetter, message_id: str) -> None:
+        envelope = letter.envelope
+        correlation_id = envelope.correlation_id if envelope is not None else None
+        attributes = {"correlationId": correlation_id, "code": letter.error.code}
+        await self._bus.publish(
+            DEAD_LETTERS, encode_dead_letter(letter), attributes, correlation_id, message_id=message_id
+        )
+
+    async def bury_undecoded(self, message: Message, error: StepError) -> None:
+        log.warning("%r is a dead letter: %s", message, error.message)
+        letter = undecoded(message.topic, message.data, error, dt.datetime.now(dt.UTC))
+        await self.bury(letter, identity(message.topic, message.id))

@@ -1,0 +1,439 @@
+"""The router: plans the slips of new events, and sends messages from step to step until they are complete or failed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import fnmatch
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Protocol, TypeAlias, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from slipstream.bus import Bus, Message, open_bus
+from slipstream.slip import hints
+from slipstream.slip.advance import Complete, Decision, Fail, Fork, Rules, Send, Wait, advance, with_undoing
+from slipstream.slip.branches import Branches
+from slipstream.slip.conditions import ConditionFailed, holds
+from slipstream.slip.control import (
+    QUEUE,
+    Begin,
+    Deadline,
+    Signal,
+    TimedOut,
+    decode_errand,
+    errand_timer,
+)
+from slipstream.slip.dead_letter import dead_letter
+from slipstream.slip.errors import InvalidSlip
+from slipstream.slip.event import Event, Malformed, RoutingStep, Status, StepError, decode
+from slipstream.slip.itinerary import Itinerary
+from slipstream.slip.ledger import End, Ledger
+from slipstream.slip.metrics import metrics_in
+from slipstream.slip.outbox import Outbox
+from slipstream.slip.progress import Reporter, duration_ms, identity
+from slipstream.slip.retries import Retries
+from slipstream.slip.route_table import NoRoute, RouteTable
+from slipstream.slip.route_watch import WatchedRoutes
+from slipstream.slip.settings import SlipSettings, load_settings
+from slipstream.slip.slip import ROUTER as ROUTER_STEP
+from slipstream.slip.slip import active, is_undoing, plan, run_of, settled, with_slip, with_step
+from slipstream.slip.store import Store, Timer, open_store
+from slipstream.slip.timers import Timers
+from slipstream.slip.topics import EGRESS, INGRESS, ROUTER, SIGNALS
+from slipstream.slip.tracing import span, trace_id
+from slipstream.slip.tracker import Tracker
+from slipstream.slip.waiting import Waiting
+
+log = logging.getLogger(__name__)
+
+Planner: TypeAlias = Callable[[Event, Itinerary], None] | Callable[[Event, Itinerary], Awaitable[None]]
+PlannerT = TypeVar("PlannerT", bound=Callable[..., object])
+
+GROUP = "router"
+PLANNED = -1
+"""The attempt under which the plan of a message is written down."""
+
+
+class Routes(Protocol):
+    """Where to for which type of event."""
+
+    def plan(self, event: Event) -> tuple[RoutingStep, ...]: ...
+
+    def timeout(self, event_type: str) -> dt.timedelta | None: ...
+
+
+class Router:
+    """Routes by a table, and by planners for what no table can say.
+
+    Example:
+        router = Router("routes.yaml")
+
+        @router.planner("chat.message.v1")
+        def add_retrieval(event: Event, itinerary: Itinerary) -> None:
+            if event.payload.get("userId") and "retrieval" not in [step.id for step in itinerary.steps]:
+                itinerary.insert(RoutingStep("retrieval", Status.PENDING), before="llm-bot")
+    """
+
+    def __init__(self, routes: RouteTable | WatchedRoutes | str, *, name: str = "", track: bool = True) -> None:
+        """Of a file name, the file is watched. With `track` it also keeps the history that `slipstream slip` shows."""
+        self.routes = WatchedRoutes(routes) if isinstance(routes, str) else routes
+        self.name = name
+        self.track = track
+        self.planners: list[tuple[str, Callable[..., object]]] = []
+
+    def planner(self, event_type: str) -> Callable[[PlannerT], PlannerT]:
+        """The function is asked for every event of this type (`chat.*` for several), when it is planned and each time
+        it comes back from a step. It may change what lies ahead; asked again, it must not do so twice."""
+
+        def register(planner: PlannerT) -> PlannerT:
+            self.planners.append((event_type, planner))
+            return planner
+
+        return register
+
+    @contextlib.asynccontextmanager
+    async def running(
+        self, bus: Bus, store: Store, settings: SlipSettings | None = None
+    ) -> AsyncIterator[RunningRouter]:
+        """At work on this bus, until the end of the `async with`."""
+        running = RunningRouter(self, bus, store, settings or load_settings({}))
+        try:
+            await running.start()
+            yield running
+        finally:
+            await running.stop()
+
+    def run(self) -> None:
+        """A whole service, on the bus and the store that the environment names, until SIGTERM or Ctrl-C."""
+        asyncio.run(self._run())
+
+    async def _run(self) -> None:
+        settings = load_settings({})
+        async with open_bus() as bus, open_store(settings.store) as store, self.running(bus, store, settings):
+            await bus.until_stopped()
+
+
+class RunningRouter:
+    def __init__(self, router: Router, bus: Bus, store: Store, settings: SlipSettings) -> None:
+        self._router = router
+        self._bus = bus
+        self._store = store
+        self._settings = settings
+        self._ledger = Ledger(store, settings.ttl_ms)
+        self._reporter = Reporter(bus, router.name)
+        self._outbox = Outbox(bus)
+        self._metrics = metrics_in(bus.registry)
+        retries = Retries(settings.retry_base_ms, settings.retry_longest_ms)
+        self._rules = Rules(holds, settings.max_attempts, retries.pause_ms)
+        self._waiting = Waiting(self._ledger, self._reporter, self.go_on)
+        self._branches = Branches(self._ledger, self._reporter, self._outbox, self.go_on)
+        self._timers = Timers(store, QUEUE, self._run_errand, settings.poll_ms)
+        self._tracker = Tracker(store, settings.ttl_ms) if router.track else None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        for topic, handler in ((INGRESS, self._handle), (ROUTER, self._handle), (SIGNALS, self._hear)):
+            await self._bus.subscribe(
+                topic,
+                GROUP,
+                handler,
+                max_in_flight=self._settings.max_in_flight,
+                ack_deadline=self._settings.ack_deadline_ms / 1000,
+                max_deliver=0,  # what cannot be routed is a dead letter of the slip; all else is tried until it works
+            )
+        if self._tracker is not None:
+            await self._tracker.start(self._bus)
+        self._tasks.append(asyncio.create_task(self._timers.run()))
+        if isinstance(self._router.routes, WatchedRoutes):
+            self._tasks.append(asyncio.create_task(self._router.routes.run()))
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # Messages
+
+    async def _handle(self, message: Message) -> None:
+        try:
+            event = decode(message.data)
+        except Malformed as error:
+            await self._outbox.bury_undecoded(message, StepError("malformed", str(error), retryable=False))
+            return
+        attributes = {"slip.correlation_id": event.envelope.correlation_id, "slip.type": event.type}
+        traceparent = message.attributes.get("traceparent", "")
+        with span("route", traceparent, attributes):
+            planned: Event | None = event
+            if message.topic == INGRESS or not event.envelope.routing_slip:
+                planned = await self._plan(event, message)
+            if planned is not None:
+                await self.go_on(planned)
+
+    async def _hear(self, message: Message) -> None:
+        try:
+            signal = msgspec.json.decode(message.data, type=Signal)
+        except msgspec.MsgspecError as error:
+            await self._outbox.bury_undecoded(message, StepError("malformed", f"no signal: {error}", retryable=False))
+            return
+        await self._waiting.hear(signal)
+
+    async def _run_errand(self, timer: Timer) -> None:
+        match decode_errand(timer.value):
+            case Signal() as signal:
+                await self._waiting.hear(signal)
+            case Deadline() as deadline:
+                await self._waiting.deadline(deadline)
+                await self._branches.deadline(deadline)
+            case TimedOut(correlation_id, run):
+                await self._time_out(correlation_id, run)
+            case Begin(event):
+                await self._begin(event)
+
+    # Planning
+
+    async def _plan(self, event: Event, message: Message) -> Event | None:
+        """None if there is no plan for it; it is a dead letter then."""
+        now = _now()
+        try:
+            planned = await self._planned(event, message, now)
+        except NoRoute as error:
+            await self._refuse(event, message, StepError("no_route", str(error), retryable=False))
+            return None
+        except (ConditionFailed, InvalidSlip) as error:
+            await self._refuse(event, message, StepError("planning_failed", str(error), retryable=False))
+            return None
+        kept = decode(await self._ledger.settle(planned, ROUTER_STEP, PLANNED))
+        if (kept.type, kept.payload) != (event.type, event.payload):
+            reason = "there is another message with this correlationId, which names a message and its whole itinerary"
+            await self._refuse(event, message, StepError("correlation_id_reused", reason, retryable=False))
+            return None
+        self._metrics.slips.labels("planned").inc()
+        await self._announce(kept)
+        return kept
+
+    async def _planned(self, event: Event, message: Message, now: dt.datetime) -> Event:
+        envelope = event.envelope
+        if not envelope.routing_slip:
+            event = plan(event, self._steps(event), now)
+            timeout = self._router.routes.timeout(event.type)
+            if envelope.timeout_at is None and timeout is not None:
+                envelope = replace(envelope, timeout_at=now + timeout)
+        if envelope.trace_id is None:
+            envelope = replace(envelope, trace_id=trace_id(message.attributes.get("traceparent", "")))
+        envelope = replace(envelope, routing_slip=event.envelope.routing_slip)
+        return await self._ask_planners(replace(event, envelope=envelope), now)
+
+    def _steps(self, event: Event) -> tuple[RoutingStep, ...]:
+        try:
+            return self._router.routes.plan(event)
+        except NoRoute:
+            if any(fnmatch.fnmatchcase(event.type, pattern) for pattern, _ in self._router.planners):
+                return ()
+            raise
+
+    async def _ask_planners(self, event: Event, now: dt.datetime) -> Event:
+        for pattern, planner in self._router.planners:
+            if not fnmatch.fnmatchcase(event.type, pattern) or is_undoing(event.envelope.routing_slip):
+                continue
+            itinerary = Itinerary(event, now)
+            try:
+                answer = planner(event, itinerary)
+                if inspect.isawaitable(answer):
+                    await answer
+            except InvalidSlip:
+                raise
+            except Exception as error:
+                log.exception("the planner of %s failed on %s", pattern, event.envelope.correlation_id)
+                raise InvalidSlip(f"the planner of {pattern} failed: {type(error).__name__}: {error}") from error
+            event = itinerary.apply(event)
+        return event
+
+    async def _refuse(self, event: Event, message: Message, error: StepError) -> None:
+        """It never began. Nothing is written down, so that it can be sent again when the route is there."""
+        log.warning("%s is a dead letter: %s", event.envelope.correlation_id, error.message)
+        self._metrics.slips.labels("dead_lettered").inc()
+        letter = dead_letter(event, None, error, _now())
+        await self._outbox.bury(letter, identity(message.topic, message.id, error.code))
+        if error.code != "correlation_id_reused":
+            await (await self._reporter.tell("dead-lettered", event, None, _now(), error=error))
+
+    async def _announce(self, event: Event) -> None:
+        envelope = event.envelope
+        steps = envelope.routing_slip
+        ids = tuple(step.id for step in steps)
+        began = steps[0].started_at or _now()
+        await (await self._reporter.tell("planned", event, None, began, steps=ids))
+        if envelope.timeout_at is not None:
+            due_ms = round(envelope.timeout_at.timestamp() * 1000)
+            timer_id = _timeout_id(envelope.correlation_id, run_of(event))
+            errand = TimedOut(envelope.correlation_id, run_of(event))
+            await self._store.schedule(QUEUE, errand_timer(timer_id, due_ms, errand))
+
+    async def _begin(self, event: Event) -> None:
+        """A message that is run again, or a copy of one."""
+        kept = decode(await self._ledger.settle(event, f"{ROUTER_STEP}#{run_of(event)}", PLANNED))
+        copy_of = kept.envelope.routing_slip[0].attributes.get(hints.COPY_OF)
+        detail = f"a copy of {copy_of}" if copy_of else ""
+        ids = tuple(step.id for step in kept.envelope.routing_slip)
+        await (await self._reporter.tell("rerun", kept, None, _now(), detail=detail, steps=ids))
+        await self.go_on(kept)
+
+    # Advancing
+
+    async def go_on(self, event: Event) -> None:
+        """Returns when whatever is next for the message is safe."""
+        correlation_id, run = event.envelope.correlation_id, run_of(event)
+        end = await self._ledger.end(correlation_id, run)
+        if end is not None and not self._continues(event, end):
+            await self._drop(event, end)
+            return
+        if await self._branches.is_orphan(event):
+            await self._drop(event, None)
+            return
+        now = _now()
+        try:
+            changed = await self._ask_planners(event, now) if self._router.planners else event
+            decision = advance(changed, now, self._rules)
+        except (ConditionFailed, InvalidSlip) as error:
+            decision = self._planning_failed(event, str(error), now)
+        told = [await self._reporter.tell("skipped", event, step, now, error=step.error) for step in decision.skipped]
+        match decision:
+            case Send():
+                step = decision.step
+                message_id = identity(correlation_id, run, step.id, step.attempt or 0, "sent")
+                told.append(await self._outbox.send(decision.topic, decision.event, message_id))
+            case Wait():
+                await self._waiting.begin(decision.event, decision.step)
+            case Fork():
+                await self._branches.begin(decision.event, decision.step)
+            case Complete():
+                await self._complete(decision, event)
+            case Fail():
+                await self._fail(decision, event)
+        for future in told:
+            await future
+
+    def _continues(self, event: Event, end: End) -> bool:
+        """What undoes goes on after the end; and a router that died before all was told of the end goes on with it."""
+        return is_undoing(event.envelope.routing_slip) or (not end.told and end.cause == _state(event))
+
+    def _planning_failed(self, event: Event, reason: str, now: dt.datetime) -> Decision:
+        """The step at hand has failed for it: that of a message must be one of its steps."""
+        step = active(event)
+        if step is None or step.status is not Status.PENDING:
+            return Complete(event)
+        error = StepError("planning_failed", reason, retryable=False)
+        required = replace(step, attributes=step.attributes | {hints.OPTIONAL: "false"})
+        return advance(with_step(event, settled(required, Status.ERROR, now, error)), now, self._rules)
+
+    async def _drop(self, event: Event, end: End | None) -> None:
+        """It comes too late: its message is over, or nobody waits for its branch. What it has done is undone, unless
+        the message was completed with it."""
+        self._metrics.slips.labels("late").inc()
+        correlation_id = event.envelope.correlation_id
+        log.info("%s came to the router after its end", correlation_id)
+        if end is not None and end.outcome == "completed":
+            return
+        first, *rest = event.envelope.routing_slip
+        late = replace(first, attributes=first.attributes | {hints.LATE: "true"})
+        undoing = with_undoing(with_slip(event, [late, *rest]))
+        if is_undoing(undoing.envelope.routing_slip):
+            await self.go_on(undoing)
+
+    # Ends
+
+    async def _time_out(self, correlation_id: str, run: int) -> None:
+        if await self._ledger.end(correlation_id, run) is None:
+            event = await self._ledger.latest(correlation_id, run)
+            if event is not None:
+                await self.go_on(event)
+
+    async def _complete(self, decision: Complete, before: Event) -> None:
+        event = decision.event
+        end = await self._claim_end(before, "completed")
+        if end is None:
+            return
+        if await self._branches.ended(event, None):
+            await self._tell_end(event, end, None)
+            return
+        if self._has_artefact(event):
+            envelope = event.envelope
+            delivery = replace(event, type=EGRESS)
+            message_id = identity(envelope.correlation_id, run_of(event), "end")
+            await (await self._outbox.send(envelope.reply_to or EGRESS, delivery, message_id))
+        await self._tell_end(event, end, None)
+
+    async def _fail(self, decision: Fail, before: Event) -> None:
+        event = decision.event
+        steps = event.envelope.routing_slip
+        correlation_id, run = event.envelope.correlation_id, run_of(event)
+        if steps[0].attributes.get(hints.LATE) == "true":
+            return
+        if not is_undoing(steps):
+            end = await self._claim_end(before, "failed")
+            undoing = with_undoing(event)
+            if end is not None and undoing is not event:
+                await self.go_on(undoing)
+                return
+        else:
+            end = await self._ledger.end(correlation_id, run)
+        if end is None or end.told:
+            return
+        if not await self._branches.ended(event, decision.error):
+            letter = dead_letter(event, decision.step, decision.error, _now())
+            log.warning(
+                "%s is a dead letter: %s failed: %s", correlation_id, decision.step.id, decision.error.message
+            )
+            await self._outbox.bury(letter, identity(correlation_id, run, "end"))
+        await self._tell_end(event, end, decision)
+
+    async def _claim_end(self, before: Event, outcome: str) -> End | None:
+        """None if the message has ended otherwise, or everybody knows."""
+        correlation_id, run = before.envelope.correlation_id, run_of(before)
+        mine = End("completed" if outcome == "completed" else "failed", _state(before))
+        kept = await self._ledger.claim_end(correlation_id, run, mine)
+        if kept.cause != mine.cause or kept.outcome != mine.outcome:
+            await self._drop(before, kept)
+            return None
+        return None if kept.told else kept
+
+    async def _tell_end(self, event: Event, end: End, failed: Fail | None) -> None:
+        correlation_id, run = event.envelope.correlation_id, run_of(event)
+        now = _now()
+        took = duration_ms(event.envelope.routing_slip[0].started_at, now)
+        if failed is None:
+            self._metrics.slips.labels("completed").inc()
+            told = await self._reporter.tell("completed", event, None, now, duration_ms=took)
+        else:
+            self._metrics.slips.labels("dead_lettered").inc()
+            told = await self._reporter.tell(
+                "dead-lettered", event, failed.step, now, duration_ms=took, error=failed.error
+            )
+        await told
+        await self._ledger.end_told(correlation_id, run, end)
+        if event.envelope.timeout_at is not None:
+            await self._store.unschedule(QUEUE, _timeout_id(correlation_id, run))
+
+    def _has_artefact(self, event: Event) -> bool:
+        if any(step.attributes.get(hints.DELIVERED) == "true" for step in event.envelope.routing_slip):
+            return False
+        return isinstance(event.payload, dict) and event.payload.get(self._settings.artefact) is not None
+
+
+def _state(event: Event) -> str:
+    """The same for a message that comes again, and another after every step."""
+    steps = event.envelope.routing_slip
+    return identity(*(f"{step.id}:{step.status}:{step.attempt or 0}" for step in steps))
+
+
+def _timeout_id(correlation_id: str, run: int) -> str:
+    return f"timeout:{correlation_id}:{run}"
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)

@@ -1,0 +1,56 @@
+"""Does what is due: time-outs, deadlines, and what people ask for through the store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from slipstream.slip.store import Store, Timer
+
+log = logging.getLogger(__name__)
+
+BATCH = 100
+LEASE_MS = 30_000
+"""Who takes a timer and dies is followed by another after so long."""
+PURGE_S = 30.0
+
+
+class Timers:
+    """Any number of processes may do so on one store: each timer is one's at a time, until it has been acted upon."""
+
+    def __init__(self, store: Store, queue: str, act: Callable[[Timer], Awaitable[None]], poll_ms: int) -> None:
+        self._store = store
+        self._queue = queue
+        self._act = act
+        self._poll_s = poll_ms / 1000
+        self._purge_at = 0.0
+
+    async def run(self) -> None:
+        failing = False
+        while True:
+            try:
+                if await self.poll() < BATCH:
+                    await asyncio.sleep(self._poll_s)
+                failing = False
+            except Exception:
+                if not failing:
+                    log.exception("what is due in %s is not known; trying on", self._queue)
+                failing = True
+                await asyncio.sleep(self._poll_s)
+
+    async def poll(self) -> int:
+        """Acts upon what is due now, and says how many that were."""
+        due = await self._store.due(self._queue, time.time_ns() // 1_000_000, limit=BATCH, lease_ms=LEASE_MS)
+        for timer in due:
+            try:
+                await self._act(timer)
+            except Exception:
+                log.exception("timer %s of %s is tried again in %d s", timer.id, self._queue, LEASE_MS // 1000)
+                continue
+            await self._store.unschedule(self._queue, timer.id, due_ms=timer.due_ms)
+        if time.monotonic() >= self._purge_at:
+            self._purge_at = time.monotonic() + PURGE_S
+            await self._store.purge(time.time_ns() // 1_000_000)
+        return len(due)

@@ -1,0 +1,44 @@
+"""Keeps what was told of slips, so that anyone can see where a message is and why."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from slipstream.bus import Bus, Message
+from slipstream.slip.progress import ENDS, decode_progress
+from slipstream.slip.store import Store
+from slipstream.slip.topics import PROGRESS
+
+log = logging.getLogger(__name__)
+
+GROUP = "slip-tracker"
+
+
+class Tracker:
+    """Listens to `slip.events` and writes the history of slips into the store."""
+
+    def __init__(self, store: Store, ttl_ms: int) -> None:
+        self._store = store
+        self._ttl_ms = ttl_ms
+
+    async def start(self, bus: Bus) -> None:
+        await bus.subscribe(PROGRESS, GROUP, self._note, max_in_flight=256, max_deliver=0)
+
+    async def _note(self, message: Message) -> None:
+        try:
+            progress = decode_progress(message.data)
+        except msgspec.MsgspecError as error:
+            log.warning("%r tells nothing of a slip: %s", message, error)
+            return
+        await self._store.track(
+            progress.correlation_id,
+            message.data,
+            at_ms=round(progress.at.timestamp() * 1000),
+            kind=progress.type,
+            step=progress.step,
+            state=progress.kind,
+            ended=progress.kind in ENDS,
+            ttl_ms=self._ttl_ms,
+        )

@@ -1,0 +1,137 @@
+"""Steps that wait for a person's decision, or for a word from outside."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from slipstream.slip import hints
+from slipstream.slip.control import QUEUE, Deadline, Signal, errand_timer
+from slipstream.slip.event import Event, RoutingStep, Status, StepError, decode, encode
+from slipstream.slip.ledger import FOR_EVER_MS, Ledger
+from slipstream.slip.progress import Kind, Reporter, duration_ms
+from slipstream.slip.slip import find, settled, with_step
+
+log = logging.getLogger(__name__)
+
+
+class Waiting:
+    """The message is kept in the store while it waits, and nothing of it is on the bus."""
+
+    def __init__(self, ledger: Ledger, reporter: Reporter, go_on: Callable[[Event], Awaitable[None]]) -> None:
+        self._ledger = ledger
+        self._reporter = reporter
+        self._go_on = go_on
+
+    async def begin(self, event: Event, step: RoutingStep) -> None:
+        correlation_id = event.envelope.correlation_id
+        deadline_ms = deadline_of(step)
+        # Before it is looked whether a word is there: one that comes meanwhile finds the message.
+        kept_ms = FOR_EVER_MS // 2 if deadline_ms is None else deadline_ms
+        await self._ledger.put(correlation_id, f"waiting:{step.id}", encode(event), for_ms=kept_ms)
+        if deadline_ms is not None:
+            await schedule_deadline(self._ledger, event, step, deadline_ms)
+        what = step.attributes[hints.WAIT]
+        await (await self._reporter.tell("waiting", event, step, step.started_at or _now(), detail=what))
+        word = await self._ledger.get(correlation_id, f"signal:{step.id}")
+        if word is not None:
+            await self._decide(event, step, msgspec.json.decode(word, type=Signal))
+
+    async def hear(self, signal: Signal) -> None:
+        """The first word counts. One that comes before the message is kept for it."""
+        name = f"signal:{signal.step}"
+        word = await self._ledger.claim(signal.correlation_id, name, msgspec.json.encode(signal))
+        waiting = await self._ledger.get(signal.correlation_id, f"waiting:{signal.step}")
+        if waiting is None:
+            log.info("%s does not wait at %s yet: the word is kept", signal.correlation_id, signal.step)
+            return
+        event = decode(waiting)
+        step = find(event, signal.step)
+        assert step is not None
+        await self._decide(event, step, msgspec.json.decode(word, type=Signal))
+
+    async def deadline(self, deadline: Deadline) -> None:
+        waiting = await self._ledger.get(deadline.correlation_id, f"waiting:{deadline.step}")
+        step = None if waiting is None else find(event := decode(waiting), deadline.step)
+        if step is None or (step.attempt or 0) != deadline.attempt:
+            return
+        after = passed_deadline(step, "nobody has decided in time")
+        await self._settle(event, step, after, event.payload)
+
+    async def _decide(self, event: Event, step: RoutingStep, signal: Signal) -> None:
+        payload = event.payload
+        if isinstance(payload, dict):
+            word: dict[str, Any] = {"decision": signal.decision, "by": signal.by, "note": signal.note}
+            payload = {**payload, step.id: {**word, "data": signal.data}}
+        error = None
+        if signal.decision == "deny":
+            reason = f"denied by {signal.by or 'somebody'}" + (f": {signal.note}" if signal.note else "")
+            error = StepError("denied", reason, retryable=False)
+        after = settled(step, Status.OK if error is None else Status.ERROR, _now(), error)
+        notes = msgspec.json.encode({"decision": signal.decision, "by": signal.by, "note": signal.note}).decode()
+        await self._settle(event, step, replace(after, notes=notes), payload)
+
+    async def _settle(self, event: Event, step: RoutingStep, after: RoutingStep, payload: Any) -> None:
+        await settle(self._ledger, self._reporter, with_step(replace(event, payload=payload), after), step, self._go_on)
+
+
+# Also for branches, which are waited for
+
+
+def deadline_of(step: RoutingStep) -> int | None:
+    text = step.attributes.get(hints.DEADLINE_MS)
+    return None if text is None else int(text)
+
+
+async def schedule_deadline(ledger: Ledger, event: Event, step: RoutingStep, deadline_ms: int) -> None:
+    correlation_id, attempt = event.envelope.correlation_id, step.attempt or 0
+    due_ms = time.time_ns() // 1_000_000 + deadline_ms
+    errand = Deadline(correlation_id, step.id, attempt)
+    await ledger.store.schedule(QUEUE, errand_timer(f"deadline:{correlation_id}:{step.id}:{attempt}", due_ms, errand))
+
+
+def passed_deadline(step: RoutingStep, reason: str) -> RoutingStep:
+    error = StepError("deadline", reason, retryable=False)
+    match step.attributes.get(hints.ON_DEADLINE, "fail"):
+        case "skip":
+            return replace(settled(step, Status.SKIP, _now()), notes=reason)
+        case "go on":
+            return replace(settled(step, Status.OK, _now()), notes=reason)
+        case _:
+            return settled(step, Status.ERROR, _now(), error)
+
+
+async def settle(
+    ledger: Ledger,
+    reporter: Reporter,
+    after: Event,
+    step: RoutingStep,
+    go_on: Callable[[Event], Awaitable[None]],
+) -> Event:
+    """What the step has come to, unless it had come to something before; the message goes on with that."""
+    attempt = step.attempt or 0
+    kept = decode(await ledger.settle(after, step.id, attempt))
+    ended = find(kept, step.id)
+    assert ended is not None
+    at = ended.ended_at or _now()
+    kinds: dict[Status, Kind] = {Status.OK: "finished", Status.SKIP: "skipped", Status.ERROR: "failed"}
+    took = duration_ms(step.started_at, at)
+    await (
+        await reporter.tell(
+            kinds[ended.status], kept, step, at, duration_ms=took, error=ended.error, detail=ended.notes or ""
+        )
+    )
+    await ledger.store.unschedule(QUEUE, f"deadline:{after.envelope.correlation_id}:{step.id}:{attempt}")
+    await ledger.remove(after.envelope.correlation_id, f"waiting:{step.id}")
+    await go_on(kept)
+    return kept
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)

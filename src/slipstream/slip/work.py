@@ -1,0 +1,141 @@
+"""What a step has in hand."""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from slipstream.bus import Bus, Message
+from slipstream.slip import hints
+from slipstream.slip.errors import InvalidSlip
+from slipstream.slip.event import Event, RoutingStep, encode
+from slipstream.slip.itinerary import Itinerary
+from slipstream.slip.ledger import Ledger
+from slipstream.slip.progress import identity
+from slipstream.slip.slip import with_step
+from slipstream.slip.topics import CHUNKS
+
+
+class Work:
+    """One attempt at a step of a message. The handler changes `payload`, or returns fields to put into it."""
+
+    def __init__(self, event: Event, step: RoutingStep, message: Message, bus: Bus, ledger: Ledger) -> None:
+        self.event = event
+        """As it came."""
+        self.step = step
+        self.payload: Any = copy.deepcopy(event.payload)
+        self.message = message
+        self.bus = bus
+        self._ledger = ledger
+        self._itinerary: Itinerary | None = None
+        self._hints: dict[str, str] = {}
+        self._notes: str | None = None
+
+    @property
+    def correlation_id(self) -> str:
+        return self.event.envelope.correlation_id
+
+    @property
+    def attempt(self) -> int:
+        """0 the first time."""
+        return self.step.attempt or 0
+
+    @property
+    def is_last_attempt(self) -> bool:
+        return self.attempt + 1 >= (self.step.max_attempts or 1)
+
+    @property
+    def itinerary(self) -> Itinerary:
+        """What lies ahead, to be changed: `work.itinerary.skip("formatter")`."""
+        if self._itinerary is None:
+            self._itinerary = Itinerary(self.event, dt.datetime.now(dt.UTC), at_hand=self.step.id)
+        return self._itinerary
+
+    def note(self, notes: object) -> None:
+        """What others should know of this step: text, or something that is sent as JSON."""
+        self._notes = notes if isinstance(notes, str) else msgspec.json.encode(notes).decode()
+
+    # Undoing
+
+    def undo_with(self, record: object) -> None:
+        """Should a later step fail for good, whoever undoes this one is given the record."""
+        if hints.UNDOES in self.step.attributes:
+            raise InvalidSlip(f"{self.step.id} undoes a step: it cannot be undone itself")
+        self._hints[hints.UNDO] = msgspec.json.encode(record).decode()
+
+    @property
+    def record(self) -> Any:
+        """In a step that undoes another: what that one has left for it."""
+        text = self.step.attributes.get(hints.UNDO)
+        return None if text is None else msgspec.json.decode(text)
+
+    # Side effects
+
+    def idempotency_key(self, name: str = "") -> str:
+        """For services that take one. It is the same at every attempt, and another for every step and message."""
+        return identity(self.correlation_id, self.step.id, name)
+
+    async def once(self, name: str, act: Callable[[], Any]) -> Any:
+        """What `act` returns; if that was written down at an earlier attempt, without doing it again. A process that
+        dies between doing it and writing it down does it again: give it `idempotency_key(name)` where it takes one.
+
+        Example:
+            receipt = await work.once("charge", lambda: bank.charge(card, work.idempotency_key("charge")))
+        """
+        fact = f"once:{self.step.id}:{name}"
+        kept = await self._ledger.get(self.correlation_id, fact)
+        if kept is None:
+            done = act()
+            if inspect.isawaitable(done):
+                done = await done
+            kept = await self._ledger.claim(self.correlation_id, fact, msgspec.json.encode(done))
+        return msgspec.json.decode(kept)
+
+    def delivered(self) -> None:
+        """The artefact is where it should be: the router need not deliver it."""
+        self._hints[hints.DELIVERED] = "true"
+
+    async def emit_chunk(self, index: int, text: str, total: int | None = None) -> None:
+        """A piece of what this step makes, for those who want it before it is whole, and for the aggregator. `total` is
+        said with the last, at the latest."""
+        payload: dict[str, Any] = {"chunkIndex": index, "text": text}
+        if total is not None:
+            payload["totalChunks"] = total
+        chunk = replace(self.event, type=CHUNKS, payload=payload)
+        await self.bus.publish(
+            CHUNKS,
+            encode(chunk),
+            {"correlationId": self.correlation_id, "stepId": self.step.id},
+            key=self.correlation_id,
+            message_id=identity(self.correlation_id, self.step.id, self.attempt, "chunk", index),
+        )
+
+    # For the harness
+
+    def done(self, step: RoutingStep, returned: object) -> Event:
+        """The event as the step leaves it."""
+        if returned is not None:
+            if not isinstance(returned, dict) or not isinstance(self.payload, dict):
+                kind = type(returned).__name__
+                raise InvalidSlip(f"a step returns None, or a dict of fields to put into the payload, and not {kind}")
+            self.payload.update(returned)
+        step = self._with_notes(step)
+        if self._hints:
+            step = replace(step, attributes=step.attributes | self._hints)
+        event = replace(self.event, payload=self.payload)
+        if self._itinerary is not None:
+            event = self._itinerary.apply(event)
+        return with_step(event, step)
+
+    def failed(self, step: RoutingStep) -> Event:
+        """What the attempt has done to the payload and to what lies ahead is not kept."""
+        return with_step(self.event, self._with_notes(step))
+
+    def _with_notes(self, step: RoutingStep) -> RoutingStep:
+        return step if self._notes is None else replace(step, notes=self._notes)
