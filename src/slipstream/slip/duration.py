@@ -1,0 +1,31 @@
+"""Durations as people write them in a file: `250ms`, `10s`, `5m`, `2h`, `3d`, or a number of seconds."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+from typing import Final
+
+DURATION_MAX: Final = dt.timedelta(days=3650)
+"""Whoever waits longer than ten years has mistaken the unit."""
+
+_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_WRITTEN: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,3})?) ?(ms|s|m|h|d)\Z")
+
+
+def parse_duration(written: object) -> dt.timedelta:
+    """In whole milliseconds, of which there is at least one. Raises ValueError."""
+    if isinstance(written, str) and (found := _WRITTEN.match(written)) is not None:
+        ms = float(found[1]) * _UNITS_MS[found[2]]
+    elif isinstance(written, int | float) and not isinstance(written, bool) and math.isfinite(written):
+        ms = written * 1_000
+    else:
+        raise ValueError("a duration is wanted: 250ms, 10s, 5m, 2h, 3d, or a number of seconds")
+    if ms < 1 or ms > DURATION_MAX / dt.timedelta(milliseconds=1):
+        raise ValueError(f"a duration is at least 1ms and at most {DURATION_MAX.days}d")
+    return dt.timedelta(milliseconds=round(ms))
+
+
+def milliseconds(duration: dt.timedelta) -> int:
+    return duration // dt.timedelta(milliseconds=1)

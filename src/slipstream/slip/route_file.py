@@ -1,0 +1,65 @@
+"""Reads the file of a route table, in whichever format its name ends with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final, NoReturn
+
+from slipstream.slip.document import Document, unreadable
+
+FILE_BYTES_MAX: Final = 1 << 20
+
+
+def read_document(path: Path) -> Document:
+    """Raises RouteTableInvalid if it cannot be read at all."""
+    file, ending = str(path), path.suffix.lower()
+    text = _text(path)
+    match ending:
+        case ".yaml" | ".yml":
+            return _read_yaml(file, text)
+        case ".json":
+            return _read_json(file, text)
+        case _:
+            raise unreadable(file, "the name of a route table ends with .yaml, .yml, .json or .toml")
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise unreadable(str(path), f"it cannot be read: {error.strerror or error}") from error
+    if len(data) > FILE_BYTES_MAX:
+        raise unreadable(str(path), f"a route table has {FILE_BYTES_MAX} bytes at most")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise unreadable(str(path), f"it is not UTF-8: {error.reason}", line) from error
+
+
+def _read_yaml(file: str, text: str) -> Document:
+    try:
+        from slipstream.slip.yaml_nodes import read_yaml  # noqa: PLC0415
+    except ImportError as error:
+        raise ImportError(
+            f"{file} needs a library that is not installed ({error}): pip install 'slipstream[slip]'"
+        ) from error
+    return read_yaml(file, text)
+
+
+def _read_json(file: str, text: str) -> Document:
+    """JSON is YAML, whose nodes know their lines; but that what is called JSON is JSON is seen to first."""
+    try:
+        json.loads(text, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        raise unreadable(file, error.msg, error.lineno) from error
+    except (ValueError, RecursionError) as error:
+        raise unreadable(file, f"this is no JSON: {error}") from error
+    # Tabs may stand between the tokens of JSON, not of YAML, and in no string of either as they are.
+    return _read_yaml(file, text.replace("\t", " "))
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number there")
