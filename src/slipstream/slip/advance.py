@@ -197,9 +197,7 @@ def with_undoing(event: Event) -> Event:
         for step_id, record in _records(step):
             attributes = {hints.UNDO: record, hints.UNDOES: step_id}
             undo_id = UNDO_ID + step_id + (f"#{run}" if run else "")  # what was undone in an earlier run was another
-            undoing.append(
-                RoutingStep(undo_id, Status.PENDING, attributes=attributes, max_attempts=step.max_attempts)
-            )
+            undoing.append(RoutingStep(undo_id, Status.PENDING, attributes=attributes, max_attempts=step.max_attempts))
     return with_slip(event, [*event.envelope.routing_slip, *undoing]) if undoing else event
 
 

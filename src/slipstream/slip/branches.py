@@ -1,7 +1,8 @@
 """Steps that run branches in parallel and join them.
 
-A branch is a message of its own with a slip of its own, which knows whom it belongs to. When it ends, nobody is told but
-the step that waits for it, which goes on as soon as enough of its branches have succeeded, or too many have failed.
+A branch is a message of its own with a slip of its own, which knows whom it belongs to. When it ends, nobody is told
+but the step that waits for it, which goes on as soon as enough of its branches have succeeded, or too many have failed.
+What a branch has done that comes after that is undone.
 """
 
 from __future__ import annotations
@@ -53,12 +54,18 @@ _parents = msgspec.json.Decoder(Parent)
 
 class Branches:
     def __init__(
-        self, ledger: Ledger, reporter: Reporter, outbox: Outbox, go_on: Callable[[Event], Awaitable[None]]
+        self,
+        ledger: Ledger,
+        reporter: Reporter,
+        outbox: Outbox,
+        go_on: Callable[[Event], Awaitable[None]],
+        undo: Callable[[Event], Awaitable[None]],
     ) -> None:
         self._ledger = ledger
         self._reporter = reporter
         self._outbox = outbox
         self._go_on = go_on
+        self._undo = undo
 
     async def begin(self, event: Event, step: RoutingStep) -> None:
         correlation_id, attempt = event.envelope.correlation_id, step.attempt or 0
@@ -75,7 +82,9 @@ class Branches:
             branch = _branch(event, step, name, steps)
             ids = tuple(one.id for one in branch.envelope.routing_slip)
             told.append(
-                await self._reporter.tell("planned", branch, None, _now(), steps=ids, parent=correlation_id, detail=name)
+                await self._reporter.tell(
+                    "planned", branch, None, _now(), steps=ids, parent=correlation_id, detail=name
+                )
             )
             message_id = identity(branch.envelope.correlation_id, "branch")
             told.append(await self._outbox.send(ROUTER, branch, message_id))
@@ -103,7 +112,18 @@ class Branches:
         name = _result_name(parent.step, parent.attempt, parent.branch)
         await self._ledger.claim(parent.correlation_id, name, msgspec.json.encode(result))
         await self._join(event, step)
+        if error is None and not await self._is_wanted(parent):
+            await self._undo(branch)
         return True
+
+    async def _is_wanted(self, parent: Parent) -> bool:
+        """Unless the step went on without it."""
+        kept = await self._ledger.outcome(parent.correlation_id, parent.step, parent.attempt)
+        if kept is None:
+            return True
+        step = find(decode(kept), parent.step)
+        assert step is not None
+        return parent.branch in json.loads(step.attributes[hints.JOINED])
 
     async def deadline(self, deadline: Deadline) -> None:
         forked = await self._ledger.get(deadline.correlation_id, f"forked:{deadline.step}:{deadline.attempt}")
@@ -130,9 +150,7 @@ class Branches:
             error = StepError("join_failed", f"{len(failed)} of {count} branches failed: {reasons}", retryable=False)
             await self._settle(event, step, results, settled(step, Status.ERROR, _now(), error))
 
-    async def _settle(
-        self, event: Event, step: RoutingStep, results: dict[str, Result], after: RoutingStep
-    ) -> None:
+    async def _settle(self, event: Event, step: RoutingStep, results: dict[str, Result], after: RoutingStep) -> None:
         joined = sorted(name for name, result in results.items() if result.error is None)
         undo = [record for name in joined for record in results[name].undo]
         attributes = after.attributes | {hints.JOINED: json.dumps(joined)}

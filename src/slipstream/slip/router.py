@@ -14,11 +14,11 @@ from typing import Protocol, TypeAlias, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from slipstream.bus import Bus, Message, open_bus
+from slipstream.bus import Bus, Message
 from slipstream.slip import hints
-from slipstream.slip.advance import Complete, Decision, Fail, Fork, Rules, Send, Wait, advance, with_undoing
+from slipstream.slip.advance import Complete, Decision, Fail, Fork, Send, Wait, advance, with_undoing
 from slipstream.slip.branches import Branches
-from slipstream.slip.conditions import ConditionFailed, holds
+from slipstream.slip.conditions import ConditionFailed
 from slipstream.slip.control import (
     QUEUE,
     Begin,
@@ -36,13 +36,14 @@ from slipstream.slip.ledger import End, Ledger
 from slipstream.slip.metrics import metrics_in
 from slipstream.slip.outbox import Outbox
 from slipstream.slip.progress import Reporter, duration_ms, identity
-from slipstream.slip.retries import Retries
 from slipstream.slip.route_table import NoRoute, RouteTable
 from slipstream.slip.route_watch import WatchedRoutes
+from slipstream.slip.rules import rules_of
+from slipstream.slip.service import run
 from slipstream.slip.settings import SlipSettings, load_settings
 from slipstream.slip.slip import ROUTER as ROUTER_STEP
 from slipstream.slip.slip import active, is_undoing, plan, run_of, settled, with_slip, with_step
-from slipstream.slip.store import Store, Timer, open_store
+from slipstream.slip.store import Store, Timer
 from slipstream.slip.timers import Timers
 from slipstream.slip.topics import EGRESS, INGRESS, ROUTER, SIGNALS
 from slipstream.slip.tracing import span, trace_id
@@ -110,12 +111,7 @@ class Router:
 
     def run(self) -> None:
         """A whole service, on the bus and the store that the environment names, until SIGTERM or Ctrl-C."""
-        asyncio.run(self._run())
-
-    async def _run(self) -> None:
-        settings = load_settings({})
-        async with open_bus() as bus, open_store(settings.store) as store, self.running(bus, store, settings):
-            await bus.until_stopped()
+        run(self)
 
 
 class RunningRouter:
@@ -128,10 +124,9 @@ class RunningRouter:
         self._reporter = Reporter(bus, router.name)
         self._outbox = Outbox(bus)
         self._metrics = metrics_in(bus.registry)
-        retries = Retries(settings.retry_base_ms, settings.retry_longest_ms)
-        self._rules = Rules(holds, settings.max_attempts, retries.pause_ms)
+        self._rules = rules_of(settings)
         self._waiting = Waiting(self._ledger, self._reporter, self.go_on)
-        self._branches = Branches(self._ledger, self._reporter, self._outbox, self.go_on)
+        self._branches = Branches(self._ledger, self._reporter, self._outbox, self.go_on, self._undo)
         self._timers = Timers(store, QUEUE, self._run_errand, settings.poll_ms)
         self._tracker = Tracker(store, settings.ttl_ms) if router.track else None
         self._tasks: list[asyncio.Task[None]] = []
@@ -337,8 +332,11 @@ class RunningRouter:
         self._metrics.slips.labels("late").inc()
         correlation_id = event.envelope.correlation_id
         log.info("%s came to the router after its end", correlation_id)
-        if end is not None and end.outcome == "completed":
-            return
+        if end is None or end.outcome == "failed":
+            await self._undo(event)
+
+    async def _undo(self, event: Event) -> None:
+        """What a message has done that is over, or a branch that nobody waits for."""
         first, *rest = event.envelope.routing_slip
         late = replace(first, attributes=first.attributes | {hints.LATE: "true"})
         undoing = with_undoing(with_slip(event, [late, *rest]))
@@ -386,9 +384,7 @@ class RunningRouter:
             return
         if not await self._branches.ended(event, decision.error):
             letter = dead_letter(event, decision.step, decision.error, _now())
-            log.warning(
-                "%s is a dead letter: %s failed: %s", correlation_id, decision.step.id, decision.error.message
-            )
+            log.warning("%s is a dead letter: %s failed: %s", correlation_id, decision.step.id, decision.error.message)
             await self._outbox.bury(letter, identity(correlation_id, run, "end"))
         await self._tell_end(event, end, decision)
 

@@ -1,61 +1,26 @@
-"""Runs the steps of a service: takes a message, does the work, writes down how it ended, and sends the message on."""
+"""The steps of a service, and the functions that do them."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import datetime as dt
-import inspect
-import logging
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, TypeAlias, TypeVar
-
-import msgspec
-from msgspec.structs import replace
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
 
 from slipstream import handlers
-from slipstream.bus import Bus, Message, Reject, Retry, Subscription, open_bus
-from slipstream.slip import hints
-from slipstream.slip.advance import Rules, Send, advance
-from slipstream.slip.conditions import holds
-from slipstream.slip.errors import InvalidSlip, Pause, Skip, StepFailed
-from slipstream.slip.event import Event, Malformed, RoutingStep, Status, StepError, decode, encode
-from slipstream.slip.ledger import Held, Ledger
-from slipstream.slip.metrics import metrics_in
-from slipstream.slip.outbox import Outbox
-from slipstream.slip.progress import Kind, Reporter, duration_ms, identity
+from slipstream.bus import Bus
+from slipstream.bus.names import check_name
+from slipstream.slip.aggregator import Aggregation, RunningAggregator
+from slipstream.slip.errors import InvalidSlip
 from slipstream.slip.retries import Retries
+from slipstream.slip.service import run
 from slipstream.slip.settings import SlipSettings, load_settings
-from slipstream.slip.slip import active, find, is_late, may_retry, next_attempt, run_of, settled, topic_of, with_step
-from slipstream.slip.store import Store, open_store
-from slipstream.slip.topics import ROUTER, default_topic, undo_topic
-from slipstream.slip.tracing import mark_failed, span
-from slipstream.slip.work import Work
-from slipstream.threads import DaemonThreads
+from slipstream.slip.station import RunningStation, Station
+from slipstream.slip.store import Store
+from slipstream.slip.topics import default_topic, undo_topic
 
-log = logging.getLogger(__name__)
-
-StepHandler: TypeAlias = Callable[[Work], Any] | Callable[[Work], Awaitable[Any]]
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Any])
-
-EARLY_MS = 5
-"""A retry that comes so much too early is not sent to wait again."""
-
-PAUSED_RETRY_S = 1.0
-
-
-class Station(msgspec.Struct, frozen=True, kw_only=True):
-    """A step as a worker does it: which, with what, how."""
-
-    step_id: str
-    handler: Callable[..., Any]
-    topic: str
-    group: str
-    undoes: bool = False
-    timeout_s: float | None = None
-    max_in_flight: int | None = None
-    retries: Retries | None = None
 
 
 class Worker:
@@ -73,7 +38,7 @@ class Worker:
 
     def __init__(self, name: str = "") -> None:
         self.name = name
-        self.stations: list[Station] = []
+        self._stations: list[tuple[Station, Aggregation | None]] = []
 
     def step(
         self,
@@ -100,6 +65,20 @@ class Worker:
         """The function undoes this step, by `work.record`, when a later one has failed for good."""
         return self._station(step_id, undo_topic(step_id), True, timeout, max_in_flight, retries)
 
+    def aggregator(
+        self,
+        step_id: str = "aggregator",
+        *,
+        into: str = "reply",
+        timeout: float | dt.timedelta = 60.0,
+        partial: bool = False,
+        topic: str | None = None,
+    ) -> None:
+        """This step puts together the chunks that earlier steps have sent, into this field of the payload. If some have
+        not come after `timeout`, the step fails, or with `partial` does with those that have."""
+        station = Station(step_id=step_id, topic=topic or default_topic(step_id), group=f"step-{step_id}")
+        self._add(station, Aggregation(into, _seconds(timeout), partial))
+
     def _station(
         self,
         step_id: str,
@@ -112,31 +91,39 @@ class Worker:
         def register(handler: HandlerT) -> HandlerT:
             if refusal := handlers.why_not(handler):
                 raise InvalidSlip(refusal)
-            if any(station.topic == topic for station in self.stations):
-                raise InvalidSlip(f"this worker has a function for {topic} already")
-            timeout_s = timeout.total_seconds() if isinstance(timeout, dt.timedelta) else timeout
             station = Station(
                 step_id=step_id,
                 handler=handler,
                 topic=topic,
                 group=f"{'undo' if undoes else 'step'}-{step_id}",
                 undoes=undoes,
-                timeout_s=timeout_s,
+                timeout_s=None if timeout is None else _seconds(timeout),
                 max_in_flight=max_in_flight,
                 retries=retries,
             )
-            self.stations.append(station)
+            self._add(station, None)
             return handler
 
         return register
 
+    def _add(self, station: Station, aggregation: Aggregation | None) -> None:
+        check_name("topic", station.topic)
+        check_name("group", station.group)
+        if any(station.topic == other.topic for other, _ in self._stations):
+            raise InvalidSlip(f"this worker has a function for {station.topic} already")
+        self._stations.append((station, aggregation))
+
     @contextlib.asynccontextmanager
     async def running(self, bus: Bus, store: Store, settings: SlipSettings | None = None) -> AsyncIterator[None]:
         """At work on this bus, until the end of the `async with`, which lets handlers finish."""
-        if not self.stations:
+        if not self._stations:
             raise InvalidSlip("this worker has no step: give it a function with @worker.step(…)")
+        settings = settings or load_settings({})
         running = [
-            RunningStation(station, bus, store, settings or load_settings({}), self.name) for station in self.stations
+            RunningStation(station, bus, store, settings, self.name)
+            if aggregation is None
+            else RunningAggregator(station, aggregation, bus, store, settings, self.name)
+            for station, aggregation in self._stations
         ]
         try:
             for station in running:
@@ -147,272 +134,8 @@ class Worker:
 
     def run(self) -> None:
         """A whole service, on the bus and the store that the environment names, until SIGTERM or Ctrl-C."""
-        asyncio.run(self._run())
-
-    async def _run(self) -> None:
-        settings = load_settings({})
-        async with open_bus() as bus, open_store(settings.store) as store, self.running(bus, store, settings):
-            await bus.until_stopped()
+        run(self)
 
 
-class RunningStation:
-    """A step at work."""
-
-    def __init__(self, station: Station, bus: Bus, store: Store, settings: SlipSettings, name: str) -> None:
-        self._station = station
-        self._bus = bus
-        self._settings = settings
-        self._ledger = Ledger(store, settings.ttl_ms)
-        self._reporter = Reporter(bus, name)
-        self._outbox = Outbox(bus)
-        self._metrics = metrics_in(bus.registry)
-        self._max_in_flight = station.max_in_flight or settings.max_in_flight
-        self._retries = station.retries or Retries(settings.retry_base_ms, settings.retry_longest_ms)
-        self._rules = Rules(holds, settings.max_attempts, self._retries.pause_ms)
-        self._is_async = handlers.is_async(station.handler)
-        self._threads = DaemonThreads(0 if self._is_async else self._max_in_flight, f"slipstream-{station.step_id}")
-        self._subscription: Subscription | None = None
-        self._watch: asyncio.Task[None] | None = None
-        self._attempts = self._metrics.attempts.labels(station.step_id)
-        self._durations = self._metrics.duration_ms.labels(station.step_id)
-
-    async def start(self) -> None:
-        await self._follow_pauses()
-        self._watch = asyncio.create_task(self._watch_pauses())
-
-    async def stop(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-            await asyncio.wait({self._watch})
-        await self._leave()
-        self._threads.close()
-
-    # Pauses: a step that is paused is not subscribed to, and its messages wait where they are
-
-    async def _watch_pauses(self) -> None:
-        told = False
-        while True:
-            await asyncio.sleep(self._settings.poll_ms / 1000)
-            try:
-                await self._follow_pauses()
-                told = False
-            except Exception:
-                if not told:
-                    log.exception("step %s: whether it is paused is not known; trying on", self._station.step_id)
-                told = True
-
-    async def _follow_pauses(self) -> None:
-        held = (await self._ledger.pauses()).get(self._station.step_id)
-        if held is not None and self._subscription is not None:
-            log.warning("step %s is paused: %s", self._station.step_id, held.reason or "no reason was given")
-            await self._leave()
-        elif held is None and self._subscription is None:
-            self._subscription = await self._bus.subscribe(
-                self._station.topic,
-                self._station.group,
-                self._handle,
-                max_in_flight=self._max_in_flight,
-                ack_deadline=self._settings.ack_deadline_ms / 1000,
-                max_deliver=0,  # attempts at a step are counted by the slip
-            )
-
-    async def _leave(self) -> None:
-        subscription, self._subscription = self._subscription, None
-        if subscription is not None:
-            await subscription.close(self._bus.settings.drain_timeout_ms / 1000)
-
-    # A message
-
-    async def _handle(self, message: Message) -> None:
-        try:
-            event = decode(message.data)
-        except Malformed as error:
-            await self._outbox.bury_undecoded(message, StepError("malformed", str(error), retryable=False))
-            return
-        step = active(event)
-        if step is None or step.status is not Status.PENDING or self._is_late(event):
-            # It is done, or its time is over: the router knows what to do.
-            returned = identity(self._station.topic, message.id, "returned")
-            await (await self._outbox.send(ROUTER, event, returned))
-            return
-        if not self._is_ours(step):
-            await self._conclude(event, with_step(event, self._misrouted(step)), step, [])
-            return
-        await self._wait_until_due(step)
-        kept = await self._ledger.outcome(event.envelope.correlation_id, step.id, step.attempt or 0)
-        if kept is not None:
-            # Done before, by somebody who may have died before he could say so.
-            await self._pass_on(event, step, kept, [])
-            return
-        await self._attempt(event, step, message)
-
-    def _is_late(self, event: Event) -> bool:
-        """What is undone has all the time it needs."""
-        return not self._station.undoes and is_late(event, _now())
-
-    def _is_ours(self, step: RoutingStep) -> bool:
-        undoes = step.attributes.get(hints.UNDOES)
-        if self._station.undoes:
-            return undoes == self._station.step_id
-        return undoes is None and step.id == self._station.step_id
-
-    def _misrouted(self, step: RoutingStep) -> RoutingStep:
-        """Sent back, it would come again at once, and so for ever."""
-        station = self._station
-        reason = f"it was sent to {station.topic}, where {station.step_id} is done: mend nextTopic, or the worker"
-        return settled(step, Status.ERROR, _now(), StepError("misrouted", reason, retryable=False))
-
-    async def _wait_until_due(self, step: RoutingStep) -> None:
-        not_before = step.attributes.get(hints.NOT_BEFORE)
-        if not_before is not None and (left_ms := int(not_before) - time.time_ns() // 1_000_000) > EARLY_MS:
-            raise Retry("the pause before this attempt is not over", delay_ms=left_ms)
-
-    async def _attempt(self, event: Event, step: RoutingStep, message: Message) -> None:
-        began = _now()
-        step = replace(step, started_at=began, attempt=step.attempt or 0)
-        step = replace(step, max_attempts=step.max_attempts or self._settings.max_attempts)
-        told = [await self._reporter.tell("started", event, step, began)]
-        if message.attempt > 1 and (death := await self._died_of(event, step)):
-            await self._conclude(event, with_step(event, settled(step, Status.ERROR, _now(), death)), step, told)
-            return
-        self._attempts.inc()
-        work = Work(event, step, message, self._bus, self._ledger)
-        attributes: dict[str, str | int] = {
-            "slip.correlation_id": event.envelope.correlation_id,
-            "slip.step": step.id,
-            "slip.attempt": step.attempt or 0,
-        }
-        with span(f"step {step.id}", message.attributes.get("traceparent", ""), attributes) as active_span:
-            after = await self._do(work, step)
-            ended = find(after, step.id)
-            assert ended is not None
-            if ended.error is not None:
-                mark_failed(active_span, ended.error.message or ended.error.code)
-            await self._conclude(event, after, step, told)
-
-    async def _do(self, work: Work, step: RoutingStep) -> Event:
-        """The event as the attempt leaves it."""
-        try:
-            async with asyncio.timeout(self._timeout_s(step)):
-                returned = await self._call(work)
-            return work.done(settled(step, Status.OK, _now()), returned)
-        except Skip as skip:
-            work.note(str(skip))
-            return work.done(settled(step, Status.SKIP, _now()), None)
-        except Pause as pause:
-            await self._pause(work, step, pause)
-            raise Retry(str(pause), delay=PAUSED_RETRY_S) from pause
-        except Retry as retry:
-            return self._failed(work, step, StepError("retry", str(retry), retryable=True), retry.delay_ms)
-        except Reject as rejection:
-            return self._failed(work, step, StepError("rejected", str(rejection), retryable=False))
-        except StepFailed as failed:
-            return self._failed(work, step, StepError(failed.code, failed.message or None, failed.retryable))
-        except TimeoutError as error:
-            if not _is_ours(error, self._timeout_s(step)):
-                return self._failed(work, step, _step_error(error))
-            reason = f"not done after {self._timeout_s(step):g} s"
-            return self._failed(work, step, StepError("step_timeout", reason, retryable=True))
-        except Exception as error:
-            log.exception("step %s failed, attempt %d of %s", step.id, step.attempt, work.correlation_id)
-            return self._failed(work, step, _step_error(error))
-
-    async def _call(self, work: Work) -> object:
-        if self._is_async:
-            return await self._station.handler(work)
-        returned = await self._threads.call(self._station.handler, work)
-        return await returned if inspect.isawaitable(returned) else returned
-
-    def _failed(self, work: Work, step: RoutingStep, error: StepError, delay_ms: int | None = None) -> Event:
-        self._metrics.errors.labels(self._station.step_id, error.code).inc()
-        failed = settled(step, Status.ERROR, _now(), error)
-        if may_retry(failed, self._settings.max_attempts):
-            pause_ms = self._retries.pause_ms(step.attempt or 0) if delay_ms is None else delay_ms
-            return work.failed(next_attempt(failed, time.time_ns() // 1_000_000 + pause_ms))
-        return work.failed(replace(failed, error=replace(error, retryable=False)))
-
-    def _timeout_s(self, step: RoutingStep) -> float | None:
-        said = step.attributes.get(hints.TIMEOUT_MS)
-        return int(said) / 1000 if said is not None else self._station.timeout_s
-
-    async def _died_of(self, event: Event, step: RoutingStep) -> StepError | None:
-        """A message that was handed out before, and nobody said how it ended: each time, somebody has died of it. The
-        first time is known without being written down, except of a retry, which was handed out to wait."""
-        name = _deaths(step)
-        kept = await self._ledger.get(event.envelope.correlation_id, name)
-        begun = int(kept or b"0")
-        deaths = begun + (0 if hints.NOT_BEFORE in step.attributes else 1)
-        if deaths < self._settings.max_deaths:
-            await self._ledger.put(event.envelope.correlation_id, name, str(begun + 1).encode())
-            return None
-        reason = f"{deaths} workers have died while they were at it, or were stopped before they were done"
-        return StepError("worker_lost", reason, retryable=False)
-
-    async def _pause(self, work: Work, step: RoutingStep, pause: Pause) -> None:
-        until_ms = time.time_ns() // 1_000_000 + round(pause.seconds * 1000)
-        await self._ledger.pause(self._station.step_id, Held(str(pause), until_ms))
-        await self._ledger.remove(work.correlation_id, _deaths(step))
-
-    # What became of it
-
-    async def _conclude(self, event: Event, after: Event, step: RoutingStep, told: list[asyncio.Future[str]]) -> None:
-        kept = await self._ledger.settle(after, step.id, step.attempt or 0)
-        await self._pass_on(event, step, kept, told)
-
-    async def _pass_on(self, event: Event, step: RoutingStep, kept: bytes, told: list[asyncio.Future[str]]) -> None:
-        """Where the outcome says. `kept` may be another's, and the same is said again: with the same id."""
-        after = decode(kept)
-        ended = find(after, step.id)
-        assert ended is not None
-        told.append(await self._tell(after, step, ended))
-        topic, going, data = self._next(after, ended, kept)
-        correlation_id = event.envelope.correlation_id
-        message_id = identity(correlation_id, run_of(event), step.id, step.attempt or 0, "outcome")
-        told.append(await self._outbox.send(topic, going, message_id, data))
-        for future in told:
-            await future
-
-    def _next(self, after: Event, ended: RoutingStep, kept: bytes) -> tuple[str, Event, bytes]:
-        if ended.status is Status.PENDING:
-            return topic_of(ended), after, kept
-        if self._settings.decentralised:
-            decision = advance(after, _now(), self._rules)
-            if isinstance(decision, Send) and not decision.skipped:
-                return decision.topic, decision.event, encode(decision.event)
-        return ROUTER, after, kept
-
-    async def _tell(self, after: Event, step: RoutingStep, ended: RoutingStep) -> asyncio.Future[str]:
-        at = ended.ended_at or _now()
-        took = duration_ms(ended.started_at or step.started_at, at)
-        if took is not None:
-            self._durations.observe(took)
-        undoes = self._station.undoes
-        kind: Kind
-        match ended.status:
-            case Status.OK:
-                kind = "compensated" if undoes else "finished"
-            case Status.SKIP:
-                kind = "skipped"
-            case Status.ERROR:
-                kind = "compensation-failed" if undoes else "failed"
-            case Status.PENDING:
-                kind = "retried"
-        detail = ended.notes or "" if kind == "skipped" else ""
-        return await self._reporter.tell(kind, after, step, at, duration_ms=took, error=ended.error, detail=detail)
-
-
-def _deaths(step: RoutingStep) -> str:
-    return f"deaths:{step.id}:{step.attempt}"
-
-
-def _step_error(error: BaseException) -> StepError:
-    return StepError(type(error).__name__, handlers.said(error) or None, retryable=True)
-
-
-def _is_ours(error: TimeoutError, timeout_s: float | None) -> bool:
-    """Ours has a cause: the cancellation of the handler. One that the handler raised is like any other error."""
-    return timeout_s is not None and isinstance(error.__cause__, asyncio.CancelledError)
-
-
-def _now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)
+def _seconds(duration: float | dt.timedelta) -> float:
+    return duration.total_seconds() if isinstance(duration, dt.timedelta) else duration

@@ -1,0 +1,43 @@
+"""Where messages begin."""
+
+from __future__ import annotations
+
+import datetime as dt
+import secrets
+from typing import Any
+
+from slipstream.bus import Bus
+from slipstream.slip.event import Envelope, Event, encode
+from slipstream.slip.progress import identity
+from slipstream.slip.topics import INGRESS
+
+
+async def submit(
+    bus: Bus,
+    event_type: str,
+    payload: Any,
+    *,
+    source: str,
+    correlation_id: str = "",
+    trace_id: str | None = None,
+    reply_to: str | None = None,
+    timeout: float | dt.timedelta | None = None,
+) -> str:
+    """Hands a new event to the router, and returns its correlationId when it is safe. With a `correlation_id` of your
+    own, the same event may be submitted any number of times, and is routed once.
+
+    Example:
+        await submit(bus, "chat.message.v1", {"text": "!hello"}, source="ingress.twitch", timeout=60)
+    """
+    correlation_id = correlation_id or secrets.token_hex(16)
+    timeout_at = None
+    if timeout is not None:
+        left = timeout if isinstance(timeout, dt.timedelta) else dt.timedelta(seconds=timeout)
+        timeout_at = dt.datetime.now(dt.UTC) + left
+    envelope = Envelope("1", source, correlation_id, trace_id=trace_id, reply_to=reply_to, timeout_at=timeout_at)
+    event = Event(envelope, event_type, payload)
+    message_id = identity(correlation_id, "ingress")
+    await bus.publish(
+        INGRESS, encode(event), {"correlationId": correlation_id}, key=correlation_id, message_id=message_id
+    )
+    return correlation_id

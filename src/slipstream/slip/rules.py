@@ -1,0 +1,22 @@
+"""The rules that router and workers advance slips by, as the settings say."""
+
+from __future__ import annotations
+
+from slipstream.slip.advance import Rules
+from slipstream.slip.conditions import Condition, ConditionFailed, ConditionInvalid
+from slipstream.slip.event import Event
+from slipstream.slip.retries import Retries
+from slipstream.slip.settings import SlipSettings
+
+
+def rules_of(settings: SlipSettings) -> Rules:
+    retries = Retries(settings.retry_base_ms, settings.retry_longest_ms)
+    return Rules(_holds, settings.max_attempts, retries.pause_ms)
+
+
+def _holds(condition: str, event: Event) -> bool:
+    """It came with the message, so it may be anything."""
+    try:
+        return Condition.of_text(condition).holds(event)
+    except ConditionInvalid as error:
+        raise ConditionFailed(f"this is no condition: {error}") from error
