@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from slipstream.bus import Bus, Message
+from slipstream.bus import Bus, Message, Subscription
 from slipstream.slip import Progress, Router, RouteTable, SlipSettings, Worker, load_settings, open_store, submit
 from slipstream.slip.store import Store
 from slipstream.slip.topics import DEAD_LETTERS, EGRESS, PROGRESS
@@ -31,11 +31,12 @@ class Lab:
         self.progress: list[Progress] = []
         self.dead: list[Any] = []
         self.delivered: list[Any] = []
+        self.subscriptions: list[Subscription] = []
         self._came = asyncio.Event()
 
     async def listen(self) -> None:
         for topic, keep in ((PROGRESS, self._progress), (DEAD_LETTERS, self._dead), (EGRESS, self._delivered)):
-            await self.bus.subscribe(topic, "lab", keep)
+            self.subscriptions.append(await self.bus.subscribe(topic, "lab", keep))
 
     async def _progress(self, message: Message) -> None:
         self.progress.append(message.json(Progress))
@@ -113,6 +114,8 @@ async def lab(
         for service in (router, *workers):
             await stack.enter_async_context(service.running(bus, store, settings))
         yield made
+        for subscription in made.subscriptions:
+            await subscription.close()
 
 
 def summary(letter: dict[str, Any]) -> dict[str, str]:

@@ -8,7 +8,6 @@ from typing import Any
 
 from slipstream.bus import Bus
 from slipstream.slip.event import Envelope, Event, encode
-from slipstream.slip.progress import identity
 from slipstream.slip.topics import INGRESS
 
 
@@ -21,7 +20,7 @@ async def submit(
     correlation_id: str = "",
     trace_id: str | None = None,
     reply_to: str | None = None,
-    timeout: float | dt.timedelta | None = None,
+    timeout: float | dt.timedelta | None = None,  # noqa: ASYNC109 - of the message, not of this call
 ) -> str:
     """Hands a new event to the router, and returns its correlationId when it is safe. With a `correlation_id` of your
     own, the same event may be submitted any number of times, and is routed once.
@@ -36,8 +35,6 @@ async def submit(
         timeout_at = dt.datetime.now(dt.UTC) + left
     envelope = Envelope("1", source, correlation_id, trace_id=trace_id, reply_to=reply_to, timeout_at=timeout_at)
     event = Event(envelope, event_type, payload)
-    message_id = identity(correlation_id, "ingress")
-    await bus.publish(
-        INGRESS, encode(event), {"correlationId": correlation_id}, key=correlation_id, message_id=message_id
-    )
+    # Without an id for the engine: who submits it again, because there is a route now, means it.
+    await bus.publish(INGRESS, encode(event), {"correlationId": correlation_id}, key=correlation_id)
     return correlation_id

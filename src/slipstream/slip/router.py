@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from slipstream.bus import Bus, Message
+from slipstream.bus import Bus, Message, Subscription
 from slipstream.slip import hints
 from slipstream.slip.advance import Complete, Decision, Fail, Fork, Send, Wait, advance, with_undoing
 from slipstream.slip.branches import Branches
@@ -130,10 +130,11 @@ class RunningRouter:
         self._timers = Timers(store, QUEUE, self._run_errand, settings.poll_ms)
         self._tracker = Tracker(store, settings.ttl_ms) if router.track else None
         self._tasks: list[asyncio.Task[None]] = []
+        self._subscriptions: list[Subscription] = []
 
     async def start(self) -> None:
         for topic, handler in ((INGRESS, self._handle), (ROUTER, self._handle), (SIGNALS, self._hear)):
-            await self._bus.subscribe(
+            subscription = await self._bus.subscribe(
                 topic,
                 GROUP,
                 handler,
@@ -141,8 +142,9 @@ class RunningRouter:
                 ack_deadline=self._settings.ack_deadline_ms / 1000,
                 max_deliver=0,  # what cannot be routed is a dead letter of the slip; all else is tried until it works
             )
+            self._subscriptions.append(subscription)
         if self._tracker is not None:
-            await self._tracker.start(self._bus)
+            self._subscriptions.append(await self._tracker.start(self._bus))
         self._tasks.append(asyncio.create_task(self._timers.run()))
         if isinstance(self._router.routes, WatchedRoutes):
             self._tasks.append(asyncio.create_task(self._router.routes.run()))
@@ -151,6 +153,8 @@ class RunningRouter:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        drain_s = self._bus.settings.drain_timeout_ms / 1000
+        await asyncio.gather(*(subscription.close(drain_s) for subscription in self._subscriptions))
 
     # Messages
 

@@ -6,7 +6,7 @@ import logging
 
 import msgspec
 
-from slipstream.bus import Bus, Message
+from slipstream.bus import Bus, Message, Subscription
 from slipstream.slip.progress import ENDS, decode_progress
 from slipstream.slip.store import Store
 from slipstream.slip.topics import PROGRESS
@@ -23,8 +23,8 @@ class Tracker:
         self._store = store
         self._ttl_ms = ttl_ms
 
-    async def start(self, bus: Bus) -> None:
-        await bus.subscribe(PROGRESS, GROUP, self._note, max_in_flight=256, max_deliver=0)
+    async def start(self, bus: Bus) -> Subscription:
+        return await bus.subscribe(PROGRESS, GROUP, self._note, max_in_flight=256, max_deliver=0)
 
     async def _note(self, message: Message) -> None:
         try:
