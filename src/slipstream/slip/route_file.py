@@ -81,6 +81,8 @@ def _read_toml(file: str, text: str) -> Document:
         raise unreadable(file, found[1] if found else str(error), int(found[2]) if found else None) from error
     except RecursionError as error:
         raise unreadable(file, "it is nested too deeply") from error
+    except ValueError as error:  # a number of more digits than Python reads
+        raise unreadable(file, str(error)) from error
     document = Document(value, file, lines_of_toml(text))
     problems = tuple(document.problem(place, text) for place, text in _not_in_json(value, ()))
     return Document(value, file, document.lines, problems)
