@@ -1,4 +1,4 @@
-"""Writes the pages that follow from the code: settings, the reference of `/v2`, the command line.
+"""Writes what follows from the code: the pages of settings, of `/v2` and the command line, and the schemas of slips.
 
 `--check` only says whether they are up to date.
 """
@@ -21,6 +21,7 @@ from slipstream.cli.main import main as main_command
 from slipstream.cli.serve import show_value
 from slipstream.server.v2.openapi import openapi
 from slipstream.settings import PROFILES, SettingInfo, describe_settings
+from slipstream.slip import schema
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -292,15 +293,21 @@ PAGES: dict[str, Callable[[], str]] = {
 }
 
 
+def generated() -> dict[Path, str]:
+    """Every file with what it should hold."""
+    pages = {DOCS / name: render() for name, render in PAGES.items()}
+    return pages | {
+        schema.DIRECTORY / f"{name}.json": schema.schema_text(each) for name, each in schema.schemas().items()
+    }
+
+
 def main(arguments: list[str]) -> int:
-    late = [
-        name for name, render in PAGES.items() if not (DOCS / name).exists() or (DOCS / name).read_text() != render()
-    ]
+    late = {path: text for path, text in generated().items() if not path.exists() or path.read_text() != text}
     if arguments == ["--check"]:
         return 1 if late else 0
-    for name in late:
-        (DOCS / name).parent.mkdir(exist_ok=True)
-        (DOCS / name).write_text(PAGES[name]())
+    for path, text in late.items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
     return 0
 
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from slipstream.slip import hints
 from slipstream.slip.conditions import ConditionFailed
-from slipstream.slip.event import Envelope, Event, RoutingStep, Status
+from slipstream.slip.event import Envelope, Event, RoutingStep, Status, decode, encode
 from slipstream.slip.problems import RouteTableInvalid
 from slipstream.slip.route_table import NoRoute, RouteTable
 
@@ -150,3 +152,55 @@ def test_a_mapping_is_refused_like_a_file_without_lines() -> None:
     with pytest.raises(RouteTableInvalid) as caught:
         one_route("a", {"id": "b", "tpoic": "x"})
     assert str(caught.value) == 'routes.chat.message.v1.steps[1].tpoic: unknown key "tpoic" (did you mean topic?)'
+
+
+RULES = st.sampled_from([True, False, {"var": "payload"}, {"+": [{"var": "type"}, 1]}])
+NAMES = st.text("abcdefgh", min_size=1, max_size=2)
+ANYTHING = st.sampled_from(
+    [None, True, 0, -1, 2.5, 10**400, float("inf"), "", "router", "a b", [], {}, {"nope": 1}, object()]
+)
+DURATIONS = st.sampled_from(["10s", "250ms", 2, 0.5])
+COMMON = {"when": RULES, "unless": RULES, "optional": st.booleans(), "version": st.sampled_from(["2", 3])}
+WORK = {"topic": NAMES, "max_attempts": st.integers(1, 9), "timeout": DURATIONS}
+WAITING = {"deadline": DURATIONS, "on_deadline": st.sampled_from(["fail", "skip", "go on"])}
+ATTRIBUTES = {"attributes": st.dictionaries(NAMES, st.sampled_from(["x", 1, True, 2.5]), max_size=2)}
+SIMPLE_STEPS: st.SearchStrategy[Any] = NAMES | st.fixed_dictionaries(
+    {"id": NAMES}, optional={**COMMON, **WORK, **ATTRIBUTES}
+)
+WAIT_STEPS = st.fixed_dictionaries(
+    {"id": NAMES, "wait": st.sampled_from(["approval", "signal"])}, optional={**COMMON, **WAITING}
+)
+BRANCHES = st.dictionaries(NAMES, st.lists(SIMPLE_STEPS | WAIT_STEPS, min_size=1, max_size=2), min_size=1, max_size=2)
+PARALLEL_STEPS = st.fixed_dictionaries(
+    {"id": NAMES, "parallel": BRANCHES}, optional={**COMMON, **WAITING, "join": st.sampled_from(["all", "any", 1, 2])}
+)
+ROUTES = st.lists(SIMPLE_STEPS | WAIT_STEPS | PARALLEL_STEPS, min_size=1, max_size=3)
+
+
+@st.composite
+def spoiled_routes(draw: st.DrawFn) -> list[Any]:
+    """A route in which one thing, somewhere, is something else."""
+    steps = draw(ROUTES)
+    index = draw(st.integers(0, len(steps) - 1))
+    if isinstance(steps[index], str):
+        steps[index] = draw(ANYTHING)
+    else:
+        steps[index][draw(st.sampled_from([*steps[index], "x", "a\nb", 1]))] = draw(ANYTHING)
+    return steps
+
+
+@given(ROUTES | spoiled_routes())
+def test_whatever_stands_there_it_is_a_table_or_refused_line_by_line(steps: list[Any]) -> None:
+    try:
+        table = RouteTable.of({"routes": {"chat.message.v1": {"steps": steps}}})
+    except RouteTableInvalid as error:
+        assert error.problems
+        assert len(str(error).splitlines()) == len(error.problems)
+        return
+    try:
+        slip = table.plan(event())
+    except ConditionFailed:
+        return
+    planned = Event(Envelope("1", "s", "c", routing_slip=slip), "t")
+    assert decode(encode(planned)) == planned
+    assert len(ids(slip)) == len(set(ids(slip)))

@@ -157,8 +157,9 @@ def _parts_read(rule: datalogic_py.Rule) -> tuple[str, ...]:
 
 
 def _reason(error: Exception) -> str:
-    if getattr(error, "error_type", None) == "Thrown" and '"NaN"' in str(error):
-        return f'"{getattr(error, "operator", None)}" was given something that is no number'
+    operator = getattr(error, "operator", None)
+    if operator is not None and '{"type":"NaN"}' in str(error):
+        return f'"{operator}" was given something that is no number'
     return str(error)
 
 
@@ -174,7 +175,10 @@ def _engine() -> datalogic_py.Engine:
         raise ImportError(
             f"conditions need a library that is not installed ({error}): pip install 'slipstream[slip]'"
         ) from error
-    return datalogic_py.Engine(config={"ops_budget": OPERATIONS_MAX}, families=_FAMILIES)
+    # Things of different kinds are not equal; the engine's own default is to fail, on every payload that has a number
+    # where the rule's author expected a word.
+    config = {"ops_budget": OPERATIONS_MAX, "loose_equality_errors": False}
+    return datalogic_py.Engine(config=config, families=_FAMILIES)
 
 
 @functools.cache

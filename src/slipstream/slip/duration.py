@@ -18,8 +18,10 @@ def parse_duration(written: object) -> dt.timedelta:
     """In whole milliseconds, of which there is at least one. Raises ValueError."""
     if isinstance(written, str) and (found := _WRITTEN.match(written)) is not None:
         ms = float(found[1]) * _UNITS_MS[found[2]]
-    elif isinstance(written, int | float) and not isinstance(written, bool) and math.isfinite(written):
+    elif isinstance(written, float) and math.isfinite(written):
         ms = written * 1_000
+    elif isinstance(written, int) and not isinstance(written, bool):
+        ms = min(written, 10**12) * 1_000  # an int can be more than a float has room for
     else:
         raise ValueError("a duration is wanted: 250ms, 10s, 5m, 2h, 3d, or a number of seconds")
     if ms < 1 or ms > DURATION_MAX / dt.timedelta(milliseconds=1):

@@ -22,7 +22,8 @@ class Problem(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}" if self.file and self.line is not None else self.file
-        return ": ".join(part for part in (where, place_text(self.place), self.text) if part)
+        said = ": ".join(part for part in (where, place_text(self.place), self.text) if part)
+        return " ".join(said.splitlines())  # a key may have line breaks
 
 
 def place_text(place: Place) -> str:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
+import re
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NoReturn
 
 from slipstream.slip.document import Document, unreadable
+from slipstream.slip.problems import Place
+from slipstream.slip.toml_lines import lines_of_toml
 
 FILE_BYTES_MAX: Final = 1 << 20
 
@@ -20,6 +26,8 @@ def read_document(path: Path) -> Document:
             return _read_yaml(file, text)
         case ".json":
             return _read_json(file, text)
+        case ".toml":
+            return _read_toml(file, text)
         case _:
             raise unreadable(file, "the name of a route table ends with .yaml, .yml, .json or .toml")
 
@@ -63,3 +71,35 @@ def _read_json(file: str, text: str) -> Document:
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number there")
+
+
+def _read_toml(file: str, text: str) -> Document:
+    try:
+        value = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        found = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", str(error))
+        raise unreadable(file, found[1] if found else str(error), int(found[2]) if found else None) from error
+    except RecursionError as error:
+        raise unreadable(file, "it is nested too deeply") from error
+    except ValueError as error:  # a number of more digits than Python reads
+        raise unreadable(file, str(error)) from error
+    document = Document(value, file, lines_of_toml(text))
+    problems = tuple(document.problem(place, text) for place, text in _not_in_json(value, ()))
+    return Document(value, file, document.lines, problems)
+
+
+def _not_in_json(value: object, place: Place) -> Iterator[tuple[Place, str]]:
+    """TOML has values that the other formats have not, and that no event has, which conditions compare them with."""
+    match value:
+        case dict():
+            for key, each in value.items():
+                yield from _not_in_json(each, (*place, key))
+        case list():
+            for index, each in enumerate(value):
+                yield from _not_in_json(each, (*place, index))
+        case float() if not math.isfinite(value):
+            yield place, f"{value} is no number in JSON"
+        case str() | bool() | int() | float():
+            pass
+        case _:
+            yield place, f"times are written as text here: {str(value)!r}"

@@ -22,6 +22,7 @@ ROUTER: Final = "router"
 """The step that plans. It is part of every slip; a table may name it where it comes anyway."""
 UNDO_PREFIX: Final = "undo:"
 """Ids of compensating steps."""
+ATTEMPTS_MAX: Final = 1_000_000
 
 _TABLE_KEYS: Final = ("version", "routes")
 _ROUTE_KEYS: Final = ("timeout", "steps")
@@ -184,10 +185,12 @@ class _Parser:
         return "1"
 
     def _max_attempts(self, fields: Mapping[str, Any], place: Place) -> int | None:
-        count = fields.get("max_attempts")
-        if "max_attempts" not in fields or (isinstance(count, int) and not isinstance(count, bool) and count >= 1):
+        if "max_attempts" not in fields:
+            return None
+        count = fields["max_attempts"]
+        if isinstance(count, int) and not isinstance(count, bool) and 1 <= count <= ATTEMPTS_MAX:
             return count
-        self.note((*place, "max_attempts"), f"a whole number from 1 on is wanted, not {_kind(count)}")
+        self.note((*place, "max_attempts"), f"a whole number from 1 to {ATTEMPTS_MAX} is wanted, not {_kind(count)}")
         return None
 
     def _hints(self, fields: Mapping[str, Any], place: Place) -> dict[str, str]:

@@ -16,6 +16,7 @@ from slipstream.slip.problems import Place, Problem
 
 NODES_MAX: Final = 50_000
 DEPTH_MAX: Final = 100
+_TOO_DEEP: Final = f"it is nested more than {DEPTH_MAX} deep, or in itself"
 
 _TAG: Final = "tag:yaml.org,2002:"
 _INT: Final = re.compile(r"[-+]?[0-9]+\Z")
@@ -24,6 +25,12 @@ _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0
 
 class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012, as it is in the class above
+
+    def fetch_flow_collection_start(self, token_class: Any) -> None:
+        """The scanner's time grows with the square of the depth: a million brackets would take it days."""
+        if self.flow_level > DEPTH_MAX:
+            raise yaml.MarkedYAMLError(problem=_TOO_DEEP, problem_mark=self.get_mark())
+        super().fetch_flow_collection_start(token_class)
 
 
 for _name, _pattern, _first in (
@@ -80,7 +87,7 @@ class _Reading:
         if self._nodes > NODES_MAX:
             raise unreadable(self._file, f"its aliases stand for more than {NODES_MAX} values", _line(node))
         if len(place) > DEPTH_MAX:
-            raise unreadable(self._file, f"it is nested more than {DEPTH_MAX} deep, or in itself", _line(node))
+            raise unreadable(self._file, _TOO_DEEP, _line(node))
 
     def _mapping(self, node: yaml.MappingNode, place: Place) -> dict[Any, Any]:
         found: dict[Any, Any] = {}
