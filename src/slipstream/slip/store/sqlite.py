@@ -23,6 +23,9 @@ BUSY_MS = 5_000
 """So long a write waits for those of other processes."""
 READ_BUSY_MS = 1_000
 """A read waits for nobody, except while what a killed process left is looked through; the event loop waits with it."""
+CHECKPOINT_PAGES = 4_000
+"""The log that is written first grows to 16 MB before it is worked into the file. At the usual 4 MB the claims of 64
+callers take half as long again."""
 LOCKED_PAUSE_S = 0.01
 PURGE_S = 0.1
 PURGE_FACTS = 500
@@ -217,6 +220,7 @@ class SqliteStore:
     def _prepare(self, connection: sqlite3.Connection) -> None:
         """Makes the tables, unless somebody has, perhaps just now."""
         connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         connection.execute("BEGIN IMMEDIATE")
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version > VERSION:
