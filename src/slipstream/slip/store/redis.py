@@ -107,10 +107,12 @@ class RedisStore:
         await self._pool.disconnect()
 
     async def claim(self, record: str, name: str, value: bytes, *, ttl_ms: int) -> bytes:
+        assert ttl_ms > 0
         kept: bytes | None = await self._answer(self._claim([self._record(record)], [name, value, ttl_ms]))
         return value if kept is None else kept
 
     async def put(self, record: str, name: str, value: bytes, *, ttl_ms: int) -> None:
+        assert ttl_ms > 0
         await self._answer(self._put([self._record(record)], [name, value, ttl_ms]))
 
     async def get(self, record: str, name: str) -> bytes | None:
