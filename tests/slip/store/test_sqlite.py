@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.slip.store import UnusableStore, open_store
+from slipstream.slip.store import StoreUnavailable, UnusableStore, open_store
+from slipstream.slip.store import sqlite as sqlite_store
+from slipstream.slip.store.sqlite import SqliteStore
 from tests.client.loop import in_loop
 
 HOUR_MS = 3_600_000
@@ -132,3 +134,97 @@ async def test_a_store_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(UnusableStore, match=r"newer slipstream .*7.*upgrade"):
         await open_store(str(path))
+
+
+@in_loop
+async def test_a_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnusableStore, match="directory: name a file in it"):
+        await open_store(str(tmp_path))
+
+
+@in_loop
+async def test_a_file_that_was_damaged_says_so_when_it_is_used(tmp_path: Path) -> None:
+    path = tmp_path / "slips.db"
+    async with open_store(str(path)) as store:
+        await asyncio.gather(*(store.put("slip:1", str(number), bytes(1_000), ttl_ms=HOUR_MS) for number in range(500)))
+    content = bytearray(path.read_bytes())
+    content[4096 * 2 :] = b"\xa5" * (len(content) - 4096 * 2)
+    path.write_bytes(content)
+    with pytest.raises(UnusableStore, match=r"slips\.db is no database, or damaged .*-wal and -shm"):
+        async with open_store(str(path)) as store:
+            await store.facts("slip:1")
+
+
+@in_loop
+async def test_a_file_that_another_keeps_locked_is_unavailable_for_writes_until_it_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "slips.db"
+    store = SqliteStore(path, busy_ms=20)
+    await store.open()
+    await store.put("slip:1", "end", b"x", ttl_ms=HOUR_MS)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    claims = (store.claim("slip:1", name, b"y", ttl_ms=HOUR_MS) for name in ("end", "another", "third"))
+    for failure in await asyncio.gather(*claims, return_exceptions=True):
+        assert isinstance(failure, StoreUnavailable)
+        assert "another process kept it locked for more than 20 ms" in str(failure)
+    assert await store.facts("slip:1") == {"end": b"x"}
+    other.execute("ROLLBACK")
+    other.close()
+    assert await store.claim("slip:1", "another", b"y", ttl_ms=HOUR_MS) == b"y"
+    await store.close()
+
+
+@in_loop
+async def test_a_full_disk_is_said_to_whom_it_concerns_and_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = sqlite_store._connect
+
+    def connect_to_small_disk(path: str, busy_ms: int) -> sqlite3.Connection:
+        connection = connect(path, busy_ms)
+        connection.execute("PRAGMA max_page_count = 100")
+        return connection
+
+    monkeypatch.setattr(sqlite_store, "_connect", connect_to_small_disk)
+    async with open_store(str(tmp_path / "slips.db")) as store:
+        await store.put("slip:1", "end", b"x", ttl_ms=HOUR_MS)
+        large = store.put("slip:1", "large", bytes(1_000_000), ttl_ms=HOUR_MS)
+        small = store.put("slip:1", "small", b"y", ttl_ms=HOUR_MS)
+        failure, done = await asyncio.gather(large, small, return_exceptions=True)
+        assert isinstance(failure, StoreUnavailable)
+        assert "full" in str(failure)
+        assert done is None
+        assert await store.facts("slip:1") == {"end": b"x", "small": b"y"}
+
+
+@in_loop
+async def test_what_one_may_not_write_harms_nobody_who_wrote_at_the_same_time(tmp_path: Path) -> None:
+    async with open_store(str(tmp_path / "slips.db")) as store:
+        values: list[object] = [b"first", object(), b"third"]
+        claims = [store.claim("slip:1", str(number), value, ttl_ms=HOUR_MS) for number, value in enumerate(values)]  # type: ignore[arg-type]
+        first, second, third = await asyncio.gather(*claims, return_exceptions=True)
+        assert (first, third) == (b"first", b"third")
+        assert isinstance(second, sqlite3.Error)
+        assert await store.facts("slip:1") == {"0": b"first", "2": b"third"}
+
+
+@in_loop
+async def test_a_fact_is_there_until_its_time_is_over_and_then_purged(tmp_path: Path) -> None:
+    now_ms = 1_000
+    store = SqliteStore(tmp_path / "slips.db", now_ms=lambda: now_ms)
+    await store.open()
+    await asyncio.gather(*(store.put("slip:1", str(number), b"short", ttl_ms=10) for number in range(1_200)))
+    await store.claim("slip:1", "end", b"long", ttl_ms=20)
+    now_ms = 1_009
+    assert len(await store.facts("slip:1")) == 1_201
+    now_ms = 1_010
+    assert await store.facts("slip:1") == {"end": b"long"}
+    purged = 0
+    while count := await store.purge(now_ms):
+        purged += count
+    assert purged == 1_200
+    assert await store.get("slip:1", "end") == b"long"
+    now_ms = 1_020
+    assert await store.get("slip:1", "end") is None
+    assert await store.claim("slip:1", "end", b"new", ttl_ms=20) == b"new"
+    await store.close()

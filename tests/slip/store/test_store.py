@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 
-from slipstream.slip.store import Store, StoreClosed, Timer, Tracked, open_store
+from slipstream.slip.store import Store, StoreClosed, Timer, Tracked, UnusableStore, open_store
 from tests.client.loop import in_loop, until
 
 HOUR_MS = 3_600_000
@@ -234,13 +234,18 @@ async def test_a_purge_forgets_slips_whose_time_is_over(url: str) -> None:
 @in_loop
 async def test_who_is_cancelled_harms_nobody(url: str) -> None:
     async with open_store(url) as store:
-        claims = [asyncio.create_task(store.claim("slip:1", str(number), b"x", ttl_ms=HOUR_MS)) for number in range(20)]
-        await asyncio.sleep(0)  # they have asked
-        for claim in claims[::2]:
-            claim.cancel()
-        assert [kept for kept in await asyncio.gather(*claims, return_exceptions=True) if kept == b"x"] != []
-        assert await asyncio.gather(*claims[1::2]) == [b"x"] * 10
-        assert await store.claim("slip:1", "after", b"y", ttl_ms=HOUR_MS) == b"y"
+        for turn in range(5):
+            record = f"slip:{turn}"
+            claims = [
+                asyncio.create_task(store.claim(record, str(number), b"x", ttl_ms=HOUR_MS)) for number in range(100)
+            ]
+            for _ in range(turn + 1):  # how far they get is different each time
+                await asyncio.sleep(0)
+            for claim in claims[::2]:
+                claim.cancel()
+            await asyncio.wait(claims)
+            assert [claim.result() for claim in claims[1::2]] == [b"x"] * 50
+            assert await store.claim(record, "0", b"x", ttl_ms=HOUR_MS) == b"x"
 
 
 @in_loop
@@ -267,3 +272,33 @@ async def test_a_store_that_is_not_open_says_so(url: str) -> None:
     with pytest.raises(StoreClosed):
         await store.open()
     await store.close()
+
+
+@in_loop
+async def test_a_fact_that_is_there_lives_no_longer_because_it_is_claimed_again(url: str) -> None:
+    async with open_store(url) as store:
+        await store.claim("slip:1", "end", b"first", ttl_ms=20)
+        while await store.claim("slip:1", "end", b"second", ttl_ms=HOUR_MS) == b"first":
+            pass
+        assert await store.get("slip:1", "end") == b"second"
+
+
+@in_loop
+async def test_a_fact_that_is_put_again_lives_on(url: str) -> None:
+    async with open_store(url) as store:
+        await store.put("slip:1", "end", b"first", ttl_ms=20)
+        await store.put("slip:2", "end", b"other", ttl_ms=30)
+        await store.put("slip:1", "end", b"second", ttl_ms=HOUR_MS)
+
+        async def other_is_forgotten() -> bool:
+            return await store.get("slip:2", "end") is None
+
+        await until(other_is_forgotten)
+        assert await store.get("slip:1", "end") == b"second"
+
+
+@in_loop
+async def test_an_empty_address_is_refused() -> None:
+    for url in ("", "sqlite://"):
+        with pytest.raises(UnusableStore, match="needs a path"):
+            open_store(url)

@@ -36,7 +36,8 @@ class Opening:
 
 
 def open_store(url: str) -> Opening:
-    """A store in the file of this path (`slips.db`, `sqlite:///var/lib/slips.db`), or in `:memory:`.
+    """A store in Redis if this is an address of it (`redis://`, `rediss://`, `unix://`), else in the file of this path
+    (`slips.db`, `sqlite:///var/lib/slips.db`), or in `:memory:`, which is forgotten when it is closed.
 
     Example:
         async with open_store("data/slips.db") as store:
@@ -46,6 +47,10 @@ def open_store(url: str) -> Opening:
 
 
 def _make_store(url: str) -> Store:
+    if url.startswith(("redis://", "rediss://", "unix://")):
+        from slipstream.slip.store.redis import RedisStore  # noqa: PLC0415 - its library is not always installed
+
+        return RedisStore(url)
     path = url.removeprefix("sqlite://")
     if not path:
         raise UnusableStore("a store needs a path, such as data/slips.db")

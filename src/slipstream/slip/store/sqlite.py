@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import sqlite3
 import time
@@ -67,8 +68,9 @@ class SqliteStore:
         await store.open()
     """
 
-    def __init__(self, path: str | Path, *, now_ms: Callable[[], int] = wall_clock_ms) -> None:
+    def __init__(self, path: str | Path, *, busy_ms: int = BUSY_MS, now_ms: Callable[[], int] = wall_clock_ms) -> None:
         self.path = str(path)
+        self._busy_ms = busy_ms
         self._now_ms = now_ms
         self._writer: Writer | None = None
         self._reads: sqlite3.Cursor | None = None
@@ -87,12 +89,10 @@ class SqliteStore:
         self._writer = Writer(self._connect, self._translate)
         try:
             await self._writer.open()
-            reads = _connect(self.path, READ_BUSY_MS)
+            self._reads = self._connect_to_read().cursor()
         except BaseException:
-            self._writer = None
+            await self.close()
             raise
-        reads.execute("PRAGMA query_only = ON")
-        self._reads = reads.cursor()
 
     async def close(self) -> None:
         """Finishes what was asked for."""
@@ -106,10 +106,12 @@ class SqliteStore:
                 reads.connection.close()
 
     async def claim(self, record: str, name: str, value: bytes, *, ttl_ms: int) -> bytes:
+        assert ttl_ms > 0
         now_ms = self._now_ms()
         return await self._write(_claim, record, name, value, now_ms, now_ms + ttl_ms)
 
     async def put(self, record: str, name: str, value: bytes, *, ttl_ms: int) -> None:
+        assert ttl_ms > 0
         await self._write(_put, record, name, value, self._now_ms() + ttl_ms)
 
     async def get(self, record: str, name: str) -> bytes | None:
@@ -186,17 +188,19 @@ class SqliteStore:
         except sqlite3.Error as error:
             raise self._translate(error) from error
 
-    async def _write(
+    def _write(
         self, operation: Callable[Concatenate[sqlite3.Cursor, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    ) -> asyncio.Future[T]:
         if self._reads is None:
             raise self._not_open()
         if self._writer is not None:
-            return await self._writer.ask(operation, *args, **kwargs)
+            return self._writer.ask(operation, *args, **kwargs)
         # In memory nothing is waited for: a thread would only make it slower, and reads wait for it.
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         with self._reads.connection:
             self._reads.execute("BEGIN")
-            return operation(self._reads, *args, **kwargs)
+            done.set_result(operation(self._reads, *args, **kwargs))
+        return done
 
     def _not_open(self) -> StoreClosed:
         return StoreClosed(f"{self.path}: this store is {'closed' if self._closed else 'not open yet: await open()'}")
@@ -204,15 +208,38 @@ class SqliteStore:
     def _connect(self) -> sqlite3.Connection:
         """The connection that writes."""
         if self.path != MEMORY:
+            if Path(self.path).is_dir():
+                raise UnusableStore(f"{self.path} is a directory: name a file in it")
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)
-        connection = _connect(self.path, BUSY_MS)
+        connection = _connect(self.path, self._busy_ms)
         try:
-            _use_wal(connection)
+            self._use_wal(connection)
             self._prepare(connection)
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def _connect_to_read(self) -> sqlite3.Connection:
+        try:
+            connection = _connect(self.path, READ_BUSY_MS)
+            connection.execute("PRAGMA query_only = ON")
+        except sqlite3.Error as error:
+            raise self._translate(error) from error
+        return connection
+
+    def _use_wal(self, connection: sqlite3.Connection) -> None:
+        """Several that open a new file at once are in each other's way here, and SQLite does not wait by itself."""
+        until = time.monotonic() + self._busy_ms / 1000
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error) or time.monotonic() >= until:
+                    raise
+                time.sleep(LOCKED_PAUSE_S)
+            else:
+                return
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         """Makes the tables, unless somebody has, perhaps just now."""
@@ -238,6 +265,8 @@ class SqliteStore:
                 f"{self.path} is no database, or damaged ({error}): name another file; or move it away, with those of "
                 "its name that end in -wal and -shm, and start anew or from a copy"
             )
+        if isinstance(error, sqlite3.OperationalError) and _is_busy(error):
+            return StoreUnavailable(f"{self.path}: another process kept it locked for more than {self._busy_ms} ms")
         if isinstance(error, sqlite3.OperationalError | OSError):
             return StoreUnavailable(f"{self.path}: {error}")
         return error
@@ -247,18 +276,9 @@ def _connect(path: str, busy_ms: int) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=busy_ms / 1000, isolation_level=None, check_same_thread=False)
 
 
-def _use_wal(connection: sqlite3.Connection) -> None:
-    """Several that open a new file at once are in each other's way here, and SQLite does not wait by itself."""
-    until = time.monotonic() + BUSY_MS / 1000
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
-                raise
-            time.sleep(LOCKED_PAUSE_S)
-        else:
-            return
+def _is_busy(error: sqlite3.OperationalError) -> bool:
+    # Its lower byte: there are several ways to be busy. Python itself raises some without a code.
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
 # The operations

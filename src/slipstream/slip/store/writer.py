@@ -68,12 +68,13 @@ class Writer:
         try:
             connection = self._connect()
         except BaseException as error:  # noqa: BLE001 - carried to whoever opens
-            self._settle([(self._opened, None, self._translate(error))])
+            self._settle([(self._opened, None, self._told(error))])
         else:
             self._settle([(self._opened, None, None)])
             with contextlib.closing(connection):
                 self._work(connection)
-        self._settle([(self._ended, None, None)])
+        finally:
+            self._settle([(self._ended, None, None)])
 
     def _work(self, connection: sqlite3.Connection) -> None:
         cursor = connection.cursor()
@@ -120,7 +121,13 @@ class Writer:
         return outcomes
 
     def _failed(self, batch: list[_Asked], error: BaseException) -> list[_Outcome]:
-        return [(future, None, self._translate(error)) for future, _, _ in batch]
+        return [(future, None, self._told(error)) for future, _, _ in batch]
+
+    def _told(self, error: BaseException) -> BaseException:
+        told = self._translate(error)
+        if told is not error:
+            told.__cause__ = error
+        return told
 
     def _settle(self, outcomes: list[_Outcome]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits
