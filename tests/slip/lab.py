@@ -111,7 +111,8 @@ async def lab(
             store = await stack.enter_async_context(open_store(":memory:"))
         made = Lab(bus, store, settings)
         await made.listen()
-        for service in (router, *workers):
+        services: list[Router | Worker] = [router, *workers]
+        for service in services:
             await stack.enter_async_context(service.running(bus, store, settings))
         yield made
         for subscription in made.subscriptions:

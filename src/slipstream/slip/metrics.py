@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import weakref
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 DURATION_MS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000)
 
@@ -25,8 +25,10 @@ class SlipMetrics:
             ["event"],
             registry=registry,
         )
-        self.route_table_errors = Counter(
-            "route_table_errors", "Versions of the route table that were refused", registry=registry
+        self.routes_refused = Gauge(
+            "route_table_refused",
+            "1 while the newest route table is wrong, and an older one is used",
+            registry=registry,
         )
 
 

@@ -9,7 +9,7 @@ import fnmatch
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -60,14 +60,6 @@ PLANNED = -1
 """The attempt under which the plan of a message is written down."""
 
 
-class Routes(Protocol):
-    """Where to for which type of event."""
-
-    def plan(self, event: Event) -> tuple[RoutingStep, ...]: ...
-
-    def timeout(self, event_type: str) -> dt.timedelta | None: ...
-
-
 class Router:
     """Routes by a table, and by planners for what no table can say.
 
@@ -86,6 +78,11 @@ class Router:
         self.name = name
         self.track = track
         self.planners: list[tuple[str, Callable[..., object]]] = []
+
+    @property
+    def table(self) -> RouteTable:
+        """As it is now."""
+        return self.routes.table if isinstance(self.routes, WatchedRoutes) else self.routes
 
     def planner(self, event_type: str) -> Callable[[PlannerT], PlannerT]:
         """The function is asked for every event of this type (`chat.*` for several), when it is planned and each time
@@ -146,8 +143,10 @@ class RunningRouter:
         if self._tracker is not None:
             self._subscriptions.append(await self._tracker.start(self._bus))
         self._tasks.append(asyncio.create_task(self._timers.run()))
-        if isinstance(self._router.routes, WatchedRoutes):
-            self._tasks.append(asyncio.create_task(self._router.routes.run()))
+        routes = self._router.routes
+        if isinstance(routes, WatchedRoutes):
+            self._metrics.routes_refused.set_function(lambda: routes.problem is not None)
+            self._tasks.append(asyncio.create_task(routes.run()))
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -219,7 +218,7 @@ class RunningRouter:
         envelope = event.envelope
         if not envelope.routing_slip:
             event = plan(event, self._steps(event), now)
-            timeout = self._router.routes.timeout(event.type)
+            timeout = self._router.table.timeout(event.type)
             if envelope.timeout_at is None and timeout is not None:
                 envelope = replace(envelope, timeout_at=now + timeout)
         if envelope.trace_id is None:
@@ -229,7 +228,7 @@ class RunningRouter:
 
     def _steps(self, event: Event) -> tuple[RoutingStep, ...]:
         try:
-            return self._router.routes.plan(event)
+            return self._router.table.plan(event)
         except NoRoute:
             if any(fnmatch.fnmatchcase(event.type, pattern) for pattern, _ in self._router.planners):
                 return ()
