@@ -13,8 +13,8 @@ from slipstream.slip.ingress import submit
 from slipstream.slip.itinerary import Itinerary
 from slipstream.slip.progress import Progress, dedupe_key
 from slipstream.slip.retries import Retries
-from slipstream.slip.route_table import NoRoute, RouteTable
 from slipstream.slip.router import Router
+from slipstream.slip.routes.table import NoRoute, RouteTable
 from slipstream.slip.service import run, serving
 from slipstream.slip.settings import SlipSettings, load_settings
 from slipstream.slip.store import open_store

@@ -18,7 +18,6 @@ from slipstream.bus import Bus, Message, Subscription
 from slipstream.slip import hints
 from slipstream.slip.advance import Complete, Decision, Fail, Fork, Send, Wait, advance, with_undoing
 from slipstream.slip.branches import Branches
-from slipstream.slip.conditions import ConditionFailed
 from slipstream.slip.control import (
     QUEUE,
     Begin,
@@ -36,8 +35,9 @@ from slipstream.slip.ledger import End, Ledger
 from slipstream.slip.metrics import metrics_in
 from slipstream.slip.outbox import Outbox
 from slipstream.slip.progress import Reporter, duration_ms, identity
-from slipstream.slip.route_table import NoRoute, RouteTable
-from slipstream.slip.route_watch import WatchedRoutes
+from slipstream.slip.routes.condition import ConditionFailed
+from slipstream.slip.routes.table import NoRoute, RouteTable
+from slipstream.slip.routes.watch import WatchedRoutes
 from slipstream.slip.rules import rules_of
 from slipstream.slip.service import run
 from slipstream.slip.settings import SlipSettings, load_settings

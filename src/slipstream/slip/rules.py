@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from slipstream.slip.advance import Rules
-from slipstream.slip.conditions import Condition, ConditionFailed, ConditionInvalid
 from slipstream.slip.event import Event
 from slipstream.slip.retries import Retries
+from slipstream.slip.routes.condition import Condition, ConditionFailed, ConditionInvalid
 from slipstream.slip.settings import SlipSettings
 
 

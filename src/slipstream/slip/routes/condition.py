@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from slipstream.slip.event import Event
-from slipstream.slip.problems import Place, did_you_mean
+from slipstream.slip.routes.problems import Place, did_you_mean
 
 if TYPE_CHECKING:
     import datalogic_py

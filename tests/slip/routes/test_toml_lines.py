@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.slip.problems import Place
-from slipstream.slip.toml_lines import lines_of_toml
+from slipstream.slip.routes.problems import Place
+from slipstream.slip.routes.toml_lines import lines_of_toml
 
 FILE = '''\
 # routes

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import yaml
 
-from slipstream.slip.document import Document, unreadable
-from slipstream.slip.problems import Place, Problem
+from slipstream.slip.routes.document import Document, unreadable
+from slipstream.slip.routes.problems import Place, Problem
 
 NODES_MAX: Final = 50_000
 DEPTH_MAX: Final = 100

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.slip import route_watch
-from slipstream.slip.problems import RouteTableInvalid
-from slipstream.slip.route_table import RouteTable
-from slipstream.slip.route_watch import WatchedRoutes
+from slipstream.slip.routes import watch
+from slipstream.slip.routes.problems import RouteTableInvalid
+from slipstream.slip.routes.table import RouteTable
+from slipstream.slip.routes.watch import WatchedRoutes
 from tests.client.loop import in_loop
 
 
@@ -62,7 +62,7 @@ async def test_a_file_of_the_same_size_and_age_that_took_its_place_is_noticed(pa
 async def test_a_file_that_is_wrong_is_reported_once_and_changes_nothing(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, route_watch.__name__)
+    caplog.set_level(logging.INFO, watch.__name__)
     routes = WatchedRoutes(path)
     path.write_text("routes:\n  broken: {steps: []}\n")
     for _ in range(3):

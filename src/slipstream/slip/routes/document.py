@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from slipstream.slip.problems import Place, Problem, RouteTableInvalid
+from slipstream.slip.routes.problems import Place, Problem, RouteTableInvalid
 
 
 class Document(msgspec.Struct, frozen=True):

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from slipstream.slip.document import Document
 from slipstream.slip.event import Event, RoutingStep
-from slipstream.slip.problems import did_you_mean
-from slipstream.slip.route import Route
-from slipstream.slip.route_file import read_document
-from slipstream.slip.route_parser import parse_routes
+from slipstream.slip.routes.document import Document
+from slipstream.slip.routes.file import read_document
+from slipstream.slip.routes.parser import parse_routes
+from slipstream.slip.routes.problems import did_you_mean
+from slipstream.slip.routes.route import Route
 
 
 class NoRoute(LookupError):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.slip.duration import DURATION_MAX, milliseconds, parse_duration
+from slipstream.slip.routes.duration import DURATION_MAX, milliseconds, parse_duration
 
 
 @pytest.mark.parametrize(

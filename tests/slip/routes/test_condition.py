@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from slipstream.slip import conditions
-from slipstream.slip.conditions import RULE_CHARS_MAX, Condition, ConditionFailed, ConditionInvalid
 from slipstream.slip.event import Envelope, Event, RoutingStep, Status
+from slipstream.slip.routes import condition as conditions
+from slipstream.slip.routes.condition import RULE_CHARS_MAX, Condition, ConditionFailed, ConditionInvalid
 from tests.slip.events import events
 
 

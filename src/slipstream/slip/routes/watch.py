@@ -7,8 +7,8 @@ import logging
 from pathlib import Path
 from typing import NamedTuple
 
-from slipstream.slip.problems import RouteTableInvalid
-from slipstream.slip.route_table import RouteTable
+from slipstream.slip.routes.problems import RouteTableInvalid
+from slipstream.slip.routes.table import RouteTable
 
 log = logging.getLogger(__name__)
 

@@ -10,12 +10,12 @@ from slipstream.bus.attributes import encodable
 from slipstream.bus.errors import InvalidArgument
 from slipstream.bus.names import check_name
 from slipstream.slip import hints
-from slipstream.slip.conditions import Condition, ConditionInvalid
-from slipstream.slip.document import Document
-from slipstream.slip.duration import milliseconds, parse_duration
 from slipstream.slip.event import RoutingStep, Status
-from slipstream.slip.problems import Place, Problem, RouteTableInvalid, did_you_mean
-from slipstream.slip.route import PlannedStep, Route
+from slipstream.slip.routes.condition import Condition, ConditionInvalid
+from slipstream.slip.routes.document import Document
+from slipstream.slip.routes.duration import milliseconds, parse_duration
+from slipstream.slip.routes.problems import Place, Problem, RouteTableInvalid, did_you_mean
+from slipstream.slip.routes.route import PlannedStep, Route
 from slipstream.slip.topics import default_topic
 
 ROUTER: Final = "router"

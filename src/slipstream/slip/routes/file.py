@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NoReturn
 
-from slipstream.slip.document import Document, unreadable
-from slipstream.slip.problems import Place
-from slipstream.slip.toml_lines import lines_of_toml
+from slipstream.slip.routes.document import Document, unreadable
+from slipstream.slip.routes.problems import Place
+from slipstream.slip.routes.toml_lines import lines_of_toml
 
 FILE_BYTES_MAX: Final = 1 << 20
 
@@ -49,7 +49,7 @@ def _text(path: Path) -> str:
 
 def _read_yaml(file: str, text: str) -> Document:
     try:
-        from slipstream.slip.yaml_nodes import read_yaml  # noqa: PLC0415
+        from slipstream.slip.routes.yaml_nodes import read_yaml  # noqa: PLC0415
     except ImportError as error:
         raise ImportError(
             f"{file} needs a library that is not installed ({error}): pip install 'slipstream[slip]'"

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from slipstream.slip.event import Envelope, Event
-from slipstream.slip.problems import RouteTableInvalid
-from slipstream.slip.route_file import FILE_BYTES_MAX, read_document
-from slipstream.slip.route_table import RouteTable
+from slipstream.slip.routes.file import FILE_BYTES_MAX, read_document
+from slipstream.slip.routes.problems import RouteTableInvalid
+from slipstream.slip.routes.table import RouteTable
 
 TABLE = {
     "version": 1,
@@ -340,7 +340,7 @@ def test_yaml_is_that_of_version_1_2(tmp_path: Path) -> None:
 
 
 def test_without_the_extra_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "slipstream.slip.yaml_nodes", None)
+    monkeypatch.setitem(sys.modules, "slipstream.slip.routes.yaml_nodes", None)
     with pytest.raises(ImportError, match=r"pip install 'slipstream\[slip\]'"):
         RouteTable.load(written(tmp_path, "yaml", YAML))
     assert RouteTable.load(written(tmp_path, "toml", TOML)).types == ("chat.message.v1",)

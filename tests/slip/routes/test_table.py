@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstream.slip import hints
-from slipstream.slip.conditions import ConditionFailed
 from slipstream.slip.event import Envelope, Event, RoutingStep, Status, decode, encode
-from slipstream.slip.problems import RouteTableInvalid
-from slipstream.slip.route_table import NoRoute, RouteTable
+from slipstream.slip.routes.condition import ConditionFailed
+from slipstream.slip.routes.problems import RouteTableInvalid
+from slipstream.slip.routes.table import NoRoute, RouteTable
 
 YAML = """\
 version: 1

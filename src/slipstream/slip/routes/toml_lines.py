@@ -10,7 +10,7 @@ import re
 import tomllib
 from typing import Final
 
-from slipstream.slip.problems import Place
+from slipstream.slip.routes.problems import Place
 
 _TOKEN: Final = re.compile(
     r"""

@@ -7,8 +7,8 @@ import datetime as dt
 import msgspec
 
 from slipstream.slip import hints
-from slipstream.slip.conditions import Condition, ConditionFailed
 from slipstream.slip.event import Event, RoutingStep
+from slipstream.slip.routes.condition import Condition, ConditionFailed
 
 
 class PlannedStep(msgspec.Struct, frozen=True):
