@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from slipstream.bus import Bus, Message, Subscription
 from slipstream.slip.control import Deadline
 from slipstream.slip.event import Event, Malformed, RoutingStep, Status, StepError, decode, encode
-from slipstream.slip.settings import SlipSettings
+from slipstream.slip.settings import SlipSettings, subscribe_options
 from slipstream.slip.slip import active, find, settled, with_step
 from slipstream.slip.station import RunningStation, Station
 from slipstream.slip.store import Store, Timer
@@ -62,7 +62,7 @@ class RunningAggregator(RunningStation):
         super().__init__(station, bus, store, settings, name)
         self._aggregation = aggregation
         self._queue = f"aggregator:{station.step_id}"
-        self._timers = Timers(store, self._queue, self._deadline, settings.poll_ms)
+        self._timers = Timers(store, self._queue, self._deadline, settings)
         self._chunks: Subscription | None = None
         self._ticking: asyncio.Task[None] | None = None
         self._looks: dict[str, asyncio.Task[None]] = {}
@@ -72,9 +72,7 @@ class RunningAggregator(RunningStation):
             CHUNKS,
             self._station.group,
             self._take_chunk,
-            max_in_flight=self._max_in_flight,
-            ack_deadline=self._settings.ack_deadline_ms / 1000,
-            max_deliver=0,
+            subscribe_options(self._settings, self._max_in_flight),
         )
         await super().start()
         self._ticking = asyncio.create_task(self._timers.run())

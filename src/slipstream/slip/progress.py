@@ -111,6 +111,8 @@ class Reporter:
             _encoder.encode(progress),
             {"correlationId": envelope.correlation_id, "kind": kind, "stepId": step_id},
             key=envelope.correlation_id,
+            # An end is told once. All else may be told again by whoever takes over from somebody who died.
+            message_id=identity(envelope.correlation_id, run, kind) if kind in ENDS else None,
         )
 
 

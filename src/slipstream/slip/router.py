@@ -40,7 +40,7 @@ from slipstream.slip.routes.table import NoRoute, RouteTable
 from slipstream.slip.routes.watch import WatchedRoutes
 from slipstream.slip.rules import rules_of
 from slipstream.slip.service import run
-from slipstream.slip.settings import SlipSettings, load_settings
+from slipstream.slip.settings import SlipSettings, load_settings, subscribe_options
 from slipstream.slip.slip import ROUTER as ROUTER_STEP
 from slipstream.slip.slip import active, is_undoing, plan, run_of, settled, with_slip, with_step
 from slipstream.slip.store import Store, Timer
@@ -124,21 +124,15 @@ class RunningRouter:
         self._rules = rules_of(settings)
         self._waiting = Waiting(self._ledger, self._reporter, self.go_on)
         self._branches = Branches(self._ledger, self._reporter, self._outbox, self.go_on, self._undo)
-        self._timers = Timers(store, QUEUE, self._run_errand, settings.poll_ms)
+        self._timers = Timers(store, QUEUE, self._run_errand, settings)
         self._tracker = Tracker(store, settings.ttl_ms) if router.track else None
         self._tasks: list[asyncio.Task[None]] = []
         self._subscriptions: list[Subscription] = []
 
     async def start(self) -> None:
         for topic, handler in ((INGRESS, self._handle), (ROUTER, self._handle), (SIGNALS, self._hear)):
-            subscription = await self._bus.subscribe(
-                topic,
-                GROUP,
-                handler,
-                max_in_flight=self._settings.max_in_flight,
-                ack_deadline=self._settings.ack_deadline_ms / 1000,
-                max_deliver=0,  # what cannot be routed is a dead letter of the slip; all else is tried until it works
-            )
+            options = subscribe_options(self._settings, self._settings.max_in_flight)
+            subscription = await self._bus.subscribe(topic, GROUP, handler, options)
             self._subscriptions.append(subscription)
         if self._tracker is not None:
             self._subscriptions.append(await self._tracker.start(self._bus))
@@ -290,7 +284,9 @@ class RunningRouter:
         if end is not None and not self._continues(event, end):
             await self._drop(event, end)
             return
-        if await self._branches.is_orphan(event):
+        # A branch that has ended and not told so may have ended its parent by it: it goes on with that.
+        is_over = end is not None or is_undoing(event.envelope.routing_slip)
+        if not is_over and await self._branches.is_orphan(event):
             await self._drop(event, None)
             return
         now = _now()

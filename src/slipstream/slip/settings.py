@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from slipstream.bus import Backoff, SubscribeOptions
 from slipstream.slip.errors import InvalidSlip
 from slipstream.variables import SettingInfo, describe, load, variable
 
@@ -71,3 +72,14 @@ def describe_settings() -> Iterator[SettingInfo]:
 def load_settings(given: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> SlipSettings:
     """What is given by name, over what the environment says, over the defaults. An empty variable says nothing."""
     return load(SlipSettings, given, environment, whose="a slip", refuse=InvalidSlip)
+
+
+def subscribe_options(settings: SlipSettings, max_in_flight: int) -> SubscribeOptions:
+    """Without a limit of deliveries: what cannot be done is a dead letter of the slip, and what comes again does so
+    because somebody died, or bus or store were away, and is tried until it works."""
+    return SubscribeOptions(
+        max_in_flight=max_in_flight,
+        ack_deadline=settings.ack_deadline_ms / 1000,
+        backoff=Backoff(settings.retry_base_ms / 1000, settings.retry_longest_ms / 1000),
+        max_deliver=0,
+    )

@@ -25,7 +25,7 @@ from slipstream.slip.outbox import Outbox
 from slipstream.slip.progress import Kind, Reporter, duration_ms, identity
 from slipstream.slip.retries import Retries
 from slipstream.slip.rules import rules_of
-from slipstream.slip.settings import SlipSettings
+from slipstream.slip.settings import SlipSettings, subscribe_options
 from slipstream.slip.slip import active, find, is_late, may_retry, next_attempt, run_of, settled, topic_of, with_step
 from slipstream.slip.store import Store
 from slipstream.slip.topics import ROUTER
@@ -111,9 +111,7 @@ class RunningStation:
                 self._station.topic,
                 self._station.group,
                 self._handle,
-                max_in_flight=self._max_in_flight,
-                ack_deadline=self._settings.ack_deadline_ms / 1000,
-                max_deliver=0,  # attempts at a step are counted by the slip
+                subscribe_options(self._settings, self._max_in_flight),
             )
 
     async def _leave(self) -> None:

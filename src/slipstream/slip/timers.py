@@ -7,24 +7,26 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
+from slipstream.slip.settings import SlipSettings
 from slipstream.slip.store import Store, Timer
 
 log = logging.getLogger(__name__)
 
 BATCH = 100
-LEASE_MS = 30_000
-"""Who takes a timer and dies is followed by another after so long."""
 PURGE_S = 30.0
 
 
 class Timers:
     """Any number of processes may do so on one store: each timer is one's at a time, until it has been acted upon."""
 
-    def __init__(self, store: Store, queue: str, act: Callable[[Timer], Awaitable[None]], poll_ms: int) -> None:
+    def __init__(
+        self, store: Store, queue: str, act: Callable[[Timer], Awaitable[None]], settings: SlipSettings
+    ) -> None:
         self._store = store
         self._queue = queue
         self._act = act
-        self._poll_s = poll_ms / 1000
+        self._poll_s = settings.poll_ms / 1000
+        self._lease_ms = settings.ack_deadline_ms
         self._purge_at = 0.0
 
     async def run(self) -> None:
@@ -42,12 +44,12 @@ class Timers:
 
     async def poll(self) -> int:
         """Acts upon what is due now, and says how many that were."""
-        due = await self._store.due(self._queue, time.time_ns() // 1_000_000, limit=BATCH, lease_ms=LEASE_MS)
+        due = await self._store.due(self._queue, time.time_ns() // 1_000_000, limit=BATCH, lease_ms=self._lease_ms)
         for timer in due:
             try:
                 await self._act(timer)
             except Exception:
-                log.exception("timer %s of %s is tried again in %d s", timer.id, self._queue, LEASE_MS // 1000)
+                log.exception("timer %s of %s is tried again in %d ms", timer.id, self._queue, self._lease_ms)
                 continue
             await self._store.unschedule(self._queue, timer.id, due_ms=timer.due_ms)
         if time.monotonic() >= self._purge_at:
