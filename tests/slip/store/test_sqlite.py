@@ -123,13 +123,16 @@ async def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Pa
 
 
 @in_loop
-async def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:
+async def test_a_database_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "slips.db"
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE books (title)")
+    connection.execute("PRAGMA user_version = 1")
     connection.close()
+    before = path.read_bytes()
     with pytest.raises(UnusableStore, match="something else: name another file"):
         await open_store(str(path))
+    assert path.read_bytes() == before
 
 
 @in_loop
@@ -142,6 +145,19 @@ async def test_a_store_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(UnusableStore, match=r"newer slipstream .*7.*upgrade"):
         await open_store(str(path))
+
+
+@in_loop
+async def test_a_store_that_could_not_be_opened_may_be_tried_again(tmp_path: Path) -> None:
+    in_the_way = tmp_path / "data"
+    in_the_way.write_text("no directory")
+    store = SqliteStore(in_the_way / "slips.db")
+    with pytest.raises(StoreUnavailable, match=r"data/slips\.db"):
+        await store.open()
+    in_the_way.unlink()
+    await store.open()
+    assert await store.claim("slip:1", "end", b"x", ttl_ms=HOUR_MS) == b"x"
+    await store.close()
 
 
 @in_loop
