@@ -40,6 +40,19 @@ async def test_a_server_that_was_killed_is_unavailable_and_used_again_when_it_is
 
 
 @in_loop
+async def test_a_store_that_could_not_be_opened_may_be_tried_again(start_valkey: StartValkey) -> None:
+    server = start_valkey()
+    server.kill()
+    store = RedisStore(server.url)
+    with pytest.raises(StoreUnavailable):
+        await store.open()
+    server.start()
+    await store.open()
+    assert await store.claim("slip:1", "end", b"x", ttl_ms=HOUR_MS) == b"x"
+    await store.close()
+
+
+@in_loop
 async def test_where_nobody_listens_the_address_is_said_without_the_password() -> None:
     port = free_port()
     with pytest.raises(StoreUnavailable, match=f"redis://127.0.0.1:{port}/0") as raised:

@@ -89,18 +89,26 @@ async def test_many_may_open_a_new_file_at_once(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_closing_finishes_what_was_asked_for_and_leaves_no_thread(tmp_path: Path) -> None:
-    path = str(tmp_path / "slips.db")
+async def test_an_open_store_is_one_thread_and_a_closed_one_none(tmp_path: Path) -> None:
     threads = threading.active_count()
-    store = await open_store(path)
-    assert threading.active_count() == threads + 1
-    claims = [asyncio.create_task(store.claim("slip:1", str(number), b"x", ttl_ms=HOUR_MS)) for number in range(50)]
-    await asyncio.sleep(0)  # they have asked
-    await store.close()
+    async with open_store(f"sqlite://{tmp_path}/slips.db") as store:
+        assert threading.active_count() == threads + 1
+        await store.put("slip:1", "end", b"x", ttl_ms=HOUR_MS)
     assert threading.active_count() == threads
-    assert await asyncio.gather(*claims) == [b"x"] * 50
-    async with open_store(f"sqlite://{path}") as again:
-        assert len(await again.facts("slip:1")) == 50
+    assert (tmp_path / "slips.db").exists()
+
+
+@in_loop
+async def test_a_write_is_synced_before_it_returns(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "slips.db")
+    await store.open()
+    assert store._writer is not None
+    settings = [
+        await store._writer.ask(lambda cursor, name: cursor.execute(f"PRAGMA {name}").fetchone()[0], name)
+        for name in ("journal_mode", "synchronous")
+    ]
+    assert settings == ["wal", 2], "2 is FULL: what is not synced is lost with the power, though it was promised"
+    await store.close()
 
 
 @in_loop
@@ -115,13 +123,16 @@ async def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Pa
 
 
 @in_loop
-async def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:
+async def test_a_database_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "slips.db"
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE books (title)")
+    connection.execute("PRAGMA user_version = 1")
     connection.close()
+    before = path.read_bytes()
     with pytest.raises(UnusableStore, match="something else: name another file"):
         await open_store(str(path))
+    assert path.read_bytes() == before
 
 
 @in_loop
@@ -134,6 +145,19 @@ async def test_a_store_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(UnusableStore, match=r"newer slipstream .*7.*upgrade"):
         await open_store(str(path))
+
+
+@in_loop
+async def test_a_store_that_could_not_be_opened_may_be_tried_again(tmp_path: Path) -> None:
+    in_the_way = tmp_path / "data"
+    in_the_way.write_text("no directory")
+    store = SqliteStore(in_the_way / "slips.db")
+    with pytest.raises(StoreUnavailable, match=r"data/slips\.db"):
+        await store.open()
+    in_the_way.unlink()
+    await store.open()
+    assert await store.claim("slip:1", "end", b"x", ttl_ms=HOUR_MS) == b"x"
+    await store.close()
 
 
 @in_loop

@@ -162,10 +162,10 @@ async def test_the_history_of_a_slip_is_in_order_however_it_arrived_and_told_onc
 @in_loop
 async def test_two_of_the_same_time_are_in_the_order_they_were_told(url: str) -> None:
     async with open_store(url) as store:
-        for state in ("z", "a", "m"):
+        for state in ("z", "a", "m", "z"):
             await tell(store, 10, state)
         assert await store.history("c-1") == [b"z at 10", b"a at 10", b"m at 10"]
-        assert (await store.tracked())[0].state == "m"
+        assert (await store.tracked())[0].state == "m", "the second z is no news"
 
 
 STORIES = {
@@ -259,6 +259,17 @@ async def test_what_was_written_is_there_when_the_store_is_opened_again(shared_u
     assert await store.due("retries", 100, limit=1, lease_ms=1) == [Timer("a", 101, b"due")]
     assert await store.history("c-1") == [b"begun at 10"]
     await store.close()
+
+
+@in_loop
+async def test_closing_finishes_what_was_asked_for(shared_url: str) -> None:
+    store = await open_store(shared_url)
+    claims = [asyncio.create_task(store.claim("slip:1", str(number), b"x", ttl_ms=HOUR_MS)) for number in range(50)]
+    await asyncio.sleep(0)  # they have asked
+    await store.close()
+    assert await asyncio.gather(*claims) == [b"x"] * 50
+    async with open_store(shared_url) as again:
+        assert len(await again.facts("slip:1")) == 50
 
 
 @in_loop

@@ -46,3 +46,10 @@ def test_every_order_tells_what_the_order_of_time_tells(story: dict[int, str], r
 def test_what_is_heard_twice_is_heard_once(story: list[tuple[int, str]]) -> None:
     summaries = [heard(at_ms, state) for at_ms, state in dict(story).items()]
     assert told([*summaries, *summaries]) == told(summaries)
+
+
+def test_a_rerun_of_the_same_millisecond_as_the_end_does_not_undo_it() -> None:
+    end, rerun = heard(20, "done"), heard(20, "rerun")
+    assert told([end, rerun]).ended
+    assert told([rerun, end]).ended
+    assert not told([end, heard(21, "rerun")]).ended

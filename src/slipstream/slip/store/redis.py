@@ -63,7 +63,7 @@ class RedisStore:
                 socket_connect_timeout=TIMEOUT_S,
                 decode_responses=False,
                 protocol=2,
-                # One: all connections to a server that was restarted are dead, and nobody knows before they are used.
+                # One: a connection may be dead without anybody knowing before it is used.
                 retry=Retry(NoBackoff(), 1),
             )
         except (ValueError, TypeError) as error:

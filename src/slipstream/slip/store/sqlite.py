@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 MEMORY = ":memory:"
 VERSION = 1
+APPLICATION = int.from_bytes(b"slip", "big")
+"""In the header of the file, where SQLite has a place for it."""
 
 BUSY_MS = 5_000
 """So long a write waits for those of other processes."""
@@ -52,6 +54,7 @@ SCHEMA = (
     "CREATE INDEX slips_by_end ON slips (ended, moved_ms)",
     "CREATE INDEX slips_by_expiry ON slips (expires_ms)",
     f"PRAGMA user_version = {VERSION}",
+    f"PRAGMA application_id = {APPLICATION}",
 )
 
 
@@ -86,12 +89,13 @@ class SqliteStore:
         if self.path == MEMORY:
             self._reads = self._connect().cursor()
             return
-        self._writer = Writer(self._connect, self._translate)
+        self._writer = writer = Writer(self._connect, self._translate)
         try:
-            await self._writer.open()
+            await writer.open()
             self._reads = self._connect_to_read().cursor()
         except BaseException:
-            await self.close()
+            self._writer = None  # it may be tried again
+            await writer.close()
             raise
 
     async def close(self) -> None:
@@ -213,6 +217,7 @@ class SqliteStore:
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         connection = _connect(self.path, self._busy_ms)
         try:
+            self._is_new(connection)  # what is somebody else's is left as it is
             self._use_wal(connection)
             self._prepare(connection)
         except BaseException:
@@ -245,18 +250,24 @@ class SqliteStore:
         """Makes the tables, unless somebody has, perhaps just now."""
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("BEGIN IMMEDIATE")
+        if self._is_new(connection):
+            for statement in SCHEMA:
+                connection.execute(statement)
+        connection.execute("COMMIT")
+
+    def _is_new(self, connection: sqlite3.Connection) -> bool:
+        """Raises UnusableStore if there is something in it that is not for us."""
+        if not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall():
+            return True
+        if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
+            raise UnusableStore(f"{self.path} is a database of something else: name another file")
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version > VERSION:
             raise UnusableStore(
                 f"{self.path} was written by a newer slipstream (its version is {version}, this one knows {VERSION}): "
                 "upgrade slipstream, or name another file"
             )
-        if version == 0:
-            if connection.execute("SELECT 1 FROM sqlite_master").fetchone():
-                raise UnusableStore(f"{self.path} is a database of something else: name another file")
-            for statement in SCHEMA:
-                connection.execute(statement)
-        connection.execute("COMMIT")
+        return False
 
     def _translate(self, error: BaseException) -> BaseException:
         """What went wrong with the file, in terms of the store; anything else as it is."""
