@@ -85,6 +85,8 @@ NOT_MIRRORED = {
     "examples/test_bus_app.py": "about the examples",
     "examples/test_worker.py": "about the examples",
     "router/test_routing.py": "all kinds of router, through a server",
+    "slip/test_faults.py": "about all of slips",
+    "slip/test_kill.py": "kills routers and workers; about all of slips",
     "store/test_restart.py": "every command, through engine, broker and store",
     "broker/test_rulings.py": "one test per ruling, whichever module keeps it",
     "server/test_disk_failure.py": "a disk that fails, through a server",

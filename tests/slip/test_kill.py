@@ -1,0 +1,180 @@
+"""Routers and workers that are killed at random, as processes: every message ends once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slipstream.bus import Message, open_bus
+from slipstream.slip import Progress, open_store, submit
+from slipstream.slip.topics import DEAD_LETTERS, EGRESS, PROGRESS
+from tests.bus.sites import make_site
+from tests.client.loop import in_loop
+
+ROOT = Path(__file__).parent.parent.parent
+
+ENVIRONMENT = {
+    "SLIP_ACK_DEADLINE_MS": "1000",
+    "SLIP_RETRY_BASE_MS": "20",
+    "SLIP_POLL_MS": "100",
+    "SLIP_MAX_DEATHS": "100",
+}
+
+
+class Crew:
+    """Processes that are killed, and replaced."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self._environment = {**os.environ, **ENVIRONMENT, **environment}
+        self._processes: list[tuple[str, asyncio.subprocess.Process]] = []
+
+    async def start(self, role: str) -> None:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "tests.slip.service_app",
+            role,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            cwd=ROOT,
+            env=self._environment,
+        )
+        self._processes.append((role, process))
+        assert process.stdout is not None
+        assert (await process.stdout.readline()).strip() == b"ready"
+
+    async def kill_one(self) -> str:
+        """Without a word. Returns what it was."""
+        role, process = self._processes.pop(random.randrange(len(self._processes)))
+        await self._kill(process)
+        return role
+
+    async def kill_all(self) -> None:
+        for _, process in self._processes:
+            await self._kill(process)
+        self._processes.clear()
+
+    async def _kill(self, process: asyncio.subprocess.Process) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        assert process.stdout is not None
+        await process.stdout.read()
+        await process.wait()
+
+
+@contextlib.asynccontextmanager
+async def crew(environment: dict[str, str]) -> AsyncIterator[Crew]:
+    made = Crew(environment)
+    try:
+        yield made
+    finally:
+        await made.kill_all()
+
+
+class Witness:
+    """Counts how messages ended, by what the engine has of it: each message once, however often it is delivered."""
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[str, str]] = set()
+        self.ends: Counter[str] = Counter()
+        self.letters: Counter[str] = Counter()
+        self._came = asyncio.Event()
+
+    async def __call__(self, message: Message) -> None:
+        if (message.topic, message.id) in self._seen:
+            return
+        self._seen.add((message.topic, message.id))
+        if message.topic == PROGRESS:
+            progress = message.json(Progress)
+            if progress.kind in {"completed", "dead-lettered"} and "/" not in progress.correlation_id:
+                self.ends[progress.correlation_id] += 1
+        else:
+            self.letters[message.json()["envelope"]["correlationId"]] += 1
+        self._came.set()
+
+    async def until_ended(self, count: int) -> None:
+        while len(self.ends) < count:
+            self._came.clear()
+            await self._came.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("driver", ["http", "nats"])
+@in_loop
+async def test_every_message_ends_once_though_routers_and_workers_are_killed(driver: str, tmp_path: Path) -> None:
+    site = make_site(driver)
+    environment = {**site.environment(), "SLIP_STORE": str(tmp_path / "slips.db")}
+    slips = [f"c-{number}" for number in range(60)]
+    witness = Witness()
+    try:
+        async with open_bus(**site.settings()) as bus, crew(environment) as processes:
+            for topic in (PROGRESS, DEAD_LETTERS, EGRESS):
+                await bus.subscribe(topic, "witness", witness)
+            for role in ("router", "router", "worker", "worker"):
+                await processes.start(role)
+            killing = asyncio.create_task(_kill_now_and_then(processes, 10))
+            for slip in slips:
+                await submit(bus, "order.v1", {"reply": slip}, source="test", correlation_id=slip)
+                await asyncio.sleep(0.05)  # so that all of it goes on at once: begun, under way, done
+            await killing
+            await witness.until_ended(len(slips))
+            # One more, begun when all had ended: what would come twice comes before its end.
+            await submit(bus, "order.v1", {"reply": "last"}, source="test", correlation_id="last")
+            await witness.until_ended(len(slips) + 1)
+    finally:
+        site.close()
+    assert witness.ends == Counter([*slips, "last"])
+    assert witness.letters == Counter([*slips, "last"])
+
+
+async def _kill_now_and_then(processes: Crew, times: int) -> None:
+    for _ in range(times):
+        await processes.start(await processes.kill_one())
+
+
+@pytest.mark.slow
+@in_loop
+async def test_every_message_ends_once_though_the_whole_process_is_killed(tmp_path: Path) -> None:
+    """With the embedded broker, router and workers in it."""
+    environment = {
+        "MESSAGE_BUS_DRIVER": "embedded",
+        "SLIPSTREAM_DATA": str(tmp_path / "broker"),
+        "SLIP_STORE": str(tmp_path / "slips.db"),
+    }
+    slips = [f"c-{number}" for number in range(60)]
+    settings: dict[str, Any] = {"driver": "embedded", "data": str(tmp_path / "broker")}
+    async with open_bus(**settings) as bus:
+        for slip in slips:
+            await submit(bus, "order.v1", {"reply": slip}, source="test", correlation_id=slip)
+    async with crew(environment) as processes:
+        for _ in range(5):
+            await processes.start("all")
+            await asyncio.sleep(random.uniform(0.05, 0.4))
+            await processes.kill_all()
+        await processes.start("all")
+        await _until_all_ended(tmp_path / "slips.db", len(slips))
+    witness = Witness()
+    async with open_bus(**settings) as bus:
+        for topic in (PROGRESS, DEAD_LETTERS, EGRESS):
+            await bus.subscribe(topic, "witness", witness)
+        await witness.until_ended(len(slips))
+    assert witness.ends == Counter(slips)
+    assert witness.letters == Counter(slips)
+
+
+async def _until_all_ended(store: Path, count: int) -> None:
+    async with open_store(str(store)) as opened:
+        while True:
+            ended = await opened.tracked(ended=True, limit=10_000)
+            if len([one for one in ended if "/" not in one.slip]) == count:
+                return
+            await asyncio.sleep(0.05)
