@@ -39,7 +39,7 @@ class Lab:
             self.subscriptions.append(await self.bus.subscribe(topic, "lab", keep))
 
     async def _progress(self, message: Message) -> None:
-        self.progress.append(message.json(Progress))
+        self.progress.extend(message.json(list[Progress]))
         self._came.set()
 
     async def _dead(self, message: Message) -> None:

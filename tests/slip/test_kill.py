@@ -94,9 +94,9 @@ class Witness:
             return
         self._seen.add((message.topic, message.id))
         if message.topic == PROGRESS:
-            progress = message.json(Progress)
-            if progress.kind in {"completed", "dead-lettered"} and "/" not in progress.correlation_id:
-                self.ends[progress.correlation_id] += 1
+            for progress in message.json(list[Progress]):
+                if progress.kind in {"completed", "dead-lettered"} and "/" not in progress.correlation_id:
+                    self.ends[progress.correlation_id] += 1
         else:
             self.letters[message.json()["envelope"]["correlationId"]] += 1
         self._came.set()

@@ -44,7 +44,7 @@ def normalize(given: Attributes | None) -> dict[str, str]:
                 attributes[_name(name)] = encodable(f"attribute {name!r:.80}", _text(name, value))
     handled = HANDLED.get()
     if CORRELATION_ID not in attributes:
-        attributes[CORRELATION_ID] = (handled or {}).get(CORRELATION_ID) or os.urandom(16).hex()
+        attributes[CORRELATION_ID] = (handled or {}).get(CORRELATION_ID) or _noise(16)
     if TRACEPARENT not in attributes:
         attributes[TRACEPARENT] = _active_span() or _continued(handled)
     return attributes
@@ -80,10 +80,30 @@ def _continued(handled: dict[str, str] | None) -> str:
     """The next span of the trace that the handled message is in, or the first of a new one."""
     parent = _TRACEPARENT.fullmatch((handled or {}).get(TRACEPARENT, ""))
     if parent is None:
-        noise = os.urandom(24).hex()
-        return f"00-{noise[:32]}-{noise[32:]}-01"
+        return f"00-{_noise(16)}-{_noise(8)}-01"
     trace_id, flags = parent.groups()
-    return f"00-{trace_id}-{os.urandom(8).hex()}-{flags}"
+    return f"00-{trace_id}-{_noise(8)}-{flags}"
+
+
+_stock = b""
+
+
+def _noise(size: int) -> str:
+    """Asked of the system by the kilobyte: a call each time was a tenth of a publish."""
+    global _stock  # noqa: PLW0603 - one for the process
+    if len(_stock) < size:
+        _stock = os.urandom(4096)
+    taken, _stock = _stock[:size], _stock[size:]
+    return taken.hex()
+
+
+def _forget_noise() -> None:
+    """A child would draw the same numbers as its parent."""
+    global _stock  # noqa: PLW0603
+    _stock = b""
+
+
+os.register_at_fork(after_in_child=_forget_noise)
 
 
 def _active_span() -> str:

@@ -134,7 +134,7 @@ class RunningAggregator(RunningStation):
         await self._ledger.store.schedule(
             self._queue, Timer(f"{correlation_id}:{step.attempt}", due_ms, msgspec.json.encode(errand))
         )
-        await (await self._reporter.tell("waiting", event, step, began, detail="chunks"))
+        await self._reporter.tell("waiting", event, step, began, detail="chunks")
         await self._look(correlation_id)
 
     @property
@@ -179,7 +179,7 @@ class RunningAggregator(RunningStation):
     async def _settle(self, event: Event, step: RoutingStep, after: RoutingStep, whole: Any) -> None:
         if whole is not None and isinstance(event.payload, dict):
             event = replace(event, payload={**event.payload, self._aggregation.into: whole})
-        await self._conclude(event, with_step(event, after), step, [])
+        await self._conclude(with_step(event, after), step, [])
         correlation_id = event.envelope.correlation_id
         await self._ledger.store.unschedule(self._queue, f"{correlation_id}:{step.attempt}")
         await self._ledger.remove(correlation_id, self._gathering)

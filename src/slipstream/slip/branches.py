@@ -7,6 +7,7 @@ What a branch has done that comes after that is undone.
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import json
 from collections.abc import Awaitable, Callable
@@ -77,14 +78,14 @@ class Branches:
         if deadline_ms is not None:
             await schedule_deadline(self._ledger, event, step, deadline_ms)
         detail = f"{len(branches)} branches, {step.attributes.get(hints.JOIN, 'all')} wanted"
-        told = [await self._reporter.tell("forked", event, step, step.started_at or _now(), detail=detail)]
+        told: list[asyncio.Future[Any]] = [
+            self._reporter.tell("forked", event, step, step.started_at or _now(), detail=detail)
+        ]
         for name, steps in branches.items():
             branch = _branch(event, step, name, steps)
             ids = tuple(one.id for one in branch.envelope.routing_slip)
             told.append(
-                await self._reporter.tell(
-                    "planned", branch, None, _now(), steps=ids, parent=correlation_id, detail=name
-                )
+                self._reporter.tell("planned", branch, None, _now(), steps=ids, parent=correlation_id, detail=name)
             )
             message_id = identity(branch.envelope.correlation_id, "branch")
             told.append(await self._outbox.send(ROUTER, branch, message_id))
@@ -121,7 +122,7 @@ class Branches:
         kept = await self._ledger.outcome(parent.correlation_id, parent.step, parent.attempt)
         if kept is None:
             return True
-        step = find(decode(kept), parent.step)
+        step = find(kept, parent.step)
         assert step is not None
         return parent.branch in json.loads(step.attributes[hints.JOINED])
 

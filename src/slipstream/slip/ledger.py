@@ -59,20 +59,21 @@ class Ledger:
 
     # Outcomes
 
-    async def outcome(self, correlation_id: str, step_id: str, attempt: int) -> bytes | None:
+    async def outcome(self, correlation_id: str, step_id: str, attempt: int) -> Event | None:
         """The event after this attempt, if it has been made."""
         kept = await self.store.get(record(correlation_id), OUTCOME + dedupe_key(correlation_id, step_id, attempt))
-        return None if kept is None else _outcomes.decode(kept).event
+        return None if kept is None else decode(_outcomes.decode(kept).event)
 
-    async def settle(self, event: Event, step_id: str, attempt: int) -> bytes:
-        """The outcome of this attempt: the first that was written, which need not be this one."""
+    async def settle(self, event: Event, step_id: str, attempt: int) -> Event:
+        """The event after this attempt: as it was first written, which need not be this one."""
         correlation_id = event.envelope.correlation_id
         outcome = Outcome(_now_ms(), run_of(event), step_id, attempt, encode(event))
         name = OUTCOME + dedupe_key(correlation_id, step_id, attempt)
         timeout_at = event.envelope.timeout_at
         left_ms = 0 if timeout_at is None else max(0, round(timeout_at.timestamp() * 1000) - outcome.at_ms)
-        kept = await self.store.claim(record(correlation_id), name, _pack(outcome), ttl_ms=self.ttl_ms + left_ms)
-        return _outcomes.decode(kept).event
+        mine = _pack(outcome)
+        kept = await self.store.claim(record(correlation_id), name, mine, ttl_ms=self.ttl_ms + left_ms)
+        return event if kept == mine else decode(_outcomes.decode(kept).event)
 
     async def outcomes(self, correlation_id: str) -> list[Outcome]:
         """In the order in which they were written."""

@@ -1,8 +1,9 @@
-"""What is told of a slip: every transition is a message on `slip.events`."""
+"""What is told of slips: every transition is an event on `slip.events`."""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import datetime as dt
 import hashlib
 import os
@@ -60,20 +61,36 @@ class Progress(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, 
     """Who tells it: host and process."""
 
 
-_encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Progress)
+_encode = msgspec.json.Encoder().encode
+_decoder = msgspec.json.Decoder(list[Progress])
+_parts = msgspec.json.Decoder(list[msgspec.Raw])
 
 decode_progress = _decoder.decode
+"""Of a message of `slip.events`."""
+
+split_progress = _parts.decode
+"""Into the bytes of each."""
+
+TOGETHER_MAX = 200
+"""In one message: some fifty kilobytes."""
 
 
 class Reporter:
-    """Tells what happens to slips. It is on its way when `tell` returns, and safe when the future is done."""
+    """Tells what happens to slips. What is told at about the same time, of whatever slips, is one message, a list: a
+    message for each would cost as much as routing does. Only ends are alone, with an id, so that they are told once.
+
+    `tell` returns at once; it is safe when the future is done.
+    """
 
     def __init__(self, bus: Bus, name: str = "") -> None:
         self._bus = bus
         self._by = name or f"{socket.gethostname()}:{os.getpid()}"
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[bytes] = []
+        self._safe: asyncio.Future[None] | None = None
+        self._sending: set[asyncio.Task[None]] = set()
 
-    async def tell(
+    def tell(
         self,
         kind: Kind,
         event: Event,
@@ -85,35 +102,75 @@ class Reporter:
         detail: str = "",
         steps: tuple[str, ...] = (),
         parent: str = "",
-    ) -> asyncio.Future[str]:
+    ) -> asyncio.Future[None]:
         envelope = event.envelope
-        attempt = (step.attempt or 0) if step is not None else 0
-        step_id = step.id if step is not None else ""
-        run = run_of(event)
         progress = Progress(
             kind=kind,
             correlation_id=envelope.correlation_id,
             at=at,
             type=event.type,
-            step=step_id,
-            attempt=attempt,
+            step=step.id if step is not None else "",
+            attempt=(step.attempt or 0) if step is not None else 0,
             duration_ms=duration_ms,
             error=error,
             detail=detail,
             steps=steps,
-            run=run,
+            run=run_of(event),
             parent=parent,
             trace_id=envelope.trace_id or "",
             by=self._by,
         )
-        return await self._bus.send(
-            PROGRESS,
-            _encoder.encode(progress),
-            {"correlationId": envelope.correlation_id, "kind": kind, "stepId": step_id},
-            key=envelope.correlation_id,
-            # An end is told once. All else may be told again by whoever takes over from somebody who died.
-            message_id=identity(envelope.correlation_id, run, kind) if kind in ENDS else None,
-        )
+        data = _encode(progress)
+        if kind in ENDS:
+            # All else may be told again by whoever takes over from somebody who died.
+            return self._send([data], envelope.correlation_id, identity(envelope.correlation_id, progress.run, kind))
+        if self._safe is None or len(self._waiting) >= TOGETHER_MAX:
+            self._flush()
+            self._safe = self._loop.create_future()
+            self._loop.call_soon(self._flush)
+        self._waiting.append(data)
+        return self._safe
+
+    def _flush(self) -> None:
+        if self._safe is not None and self._waiting:
+            waiting, safe = self._waiting, self._safe
+            self._waiting, self._safe = [], None
+            self._send(waiting, None, None, safe)
+
+    def _send(
+        self,
+        told: list[bytes],
+        key: str | None,
+        message_id: str | None,
+        safe: asyncio.Future[None] | None = None,
+    ) -> asyncio.Future[None]:
+        safe = safe or self._loop.create_future()
+        safe.add_done_callback(_retrieve)
+        sending = self._publish(told, key, message_id, safe)
+        # In a context of its own: a list belongs to no single message that is in hand somewhere.
+        task = self._loop.create_task(sending, context=contextvars.Context())
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+        return safe
+
+    async def _publish(
+        self, told: list[bytes], key: str | None, message_id: str | None, safe: asyncio.Future[None]
+    ) -> None:
+        data = b"[" + b",".join(told) + b"]"
+        try:
+            await self._bus.publish(PROGRESS, data, {"correlationId": key}, key, message_id=message_id)
+        except Exception as error:  # noqa: BLE001 - it is for those who told it
+            if not safe.done():
+                safe.set_exception(error)
+        else:
+            if not safe.done():
+                safe.set_result(None)
+
+
+def _retrieve(safe: asyncio.Future[None]) -> None:
+    """Whoever told it may have failed himself before he looked."""
+    if not safe.cancelled():
+        safe.exception()
 
 
 def identity(*parts: str | int) -> str:

@@ -9,7 +9,7 @@ import fnmatch
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -199,7 +199,7 @@ class RunningRouter:
         except (ConditionFailed, InvalidSlip) as error:
             await self._refuse(event, message, StepError("planning_failed", str(error), retryable=False))
             return None
-        kept = decode(await self._ledger.settle(planned, ROUTER_STEP, PLANNED))
+        kept = await self._ledger.settle(planned, ROUTER_STEP, PLANNED)
         if (kept.type, kept.payload) != (event.type, event.payload):
             reason = "there is another message with this correlationId, which names a message and its whole itinerary"
             await self._refuse(event, message, StepError("correlation_id_reused", reason, retryable=False))
@@ -252,14 +252,14 @@ class RunningRouter:
         letter = dead_letter(event, None, error, _now())
         await self._outbox.bury(letter, identity(message.topic, message.id, error.code))
         if error.code != "correlation_id_reused":
-            await (await self._reporter.tell("dead-lettered", event, None, _now(), error=error))
+            await self._reporter.tell("dead-lettered", event, None, _now(), error=error)
 
     async def _announce(self, event: Event) -> None:
         envelope = event.envelope
         steps = envelope.routing_slip
         ids = tuple(step.id for step in steps)
         began = steps[0].started_at or _now()
-        await (await self._reporter.tell("planned", event, None, began, steps=ids))
+        await self._reporter.tell("planned", event, None, began, steps=ids)
         if envelope.timeout_at is not None:
             due_ms = round(envelope.timeout_at.timestamp() * 1000)
             timer_id = _timeout_id(envelope.correlation_id, run_of(event))
@@ -268,11 +268,11 @@ class RunningRouter:
 
     async def _begin(self, event: Event) -> None:
         """A message that is run again, or a copy of one."""
-        kept = decode(await self._ledger.settle(event, f"{ROUTER_STEP}#{run_of(event)}", PLANNED))
+        kept = await self._ledger.settle(event, f"{ROUTER_STEP}#{run_of(event)}", PLANNED)
         copy_of = kept.envelope.routing_slip[0].attributes.get(hints.COPY_OF)
         detail = f"a copy of {copy_of}" if copy_of else ""
         ids = tuple(step.id for step in kept.envelope.routing_slip)
-        await (await self._reporter.tell("rerun", kept, None, _now(), detail=detail, steps=ids))
+        await self._reporter.tell("rerun", kept, None, _now(), detail=detail, steps=ids)
         await self.go_on(kept)
 
     # Advancing
@@ -295,7 +295,9 @@ class RunningRouter:
             decision = advance(changed, now, self._rules)
         except (ConditionFailed, InvalidSlip) as error:
             decision = self._planning_failed(event, str(error), now)
-        told = [await self._reporter.tell("skipped", event, step, now, error=step.error) for step in decision.skipped]
+        told: list[asyncio.Future[Any]] = []
+        for step in decision.skipped:
+            told.append(self._reporter.tell("skipped", event, step, now, error=step.error))
         match decision:
             case Send():
                 step = decision.step
@@ -403,12 +405,10 @@ class RunningRouter:
         took = duration_ms(event.envelope.routing_slip[0].started_at, now)
         if failed is None:
             self._metrics.slips.labels("completed").inc()
-            told = await self._reporter.tell("completed", event, None, now, duration_ms=took)
+            told = self._reporter.tell("completed", event, None, now, duration_ms=took)
         else:
             self._metrics.slips.labels("dead_lettered").inc()
-            told = await self._reporter.tell(
-                "dead-lettered", event, failed.step, now, duration_ms=took, error=failed.error
-            )
+            told = self._reporter.tell("dead-lettered", event, failed.step, now, duration_ms=took, error=failed.error)
         await told
         await self._ledger.end_told(correlation_id, run, end)
         if event.envelope.timeout_at is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -84,8 +84,9 @@ def is_late(event: Event, now: dt.datetime) -> bool:
     return timeout_at is not None and timeout_at <= now
 
 
-def is_undoing(steps: Iterable[RoutingStep]) -> bool:
-    return any(hints.UNDOES in step.attributes for step in steps)
+def is_undoing(steps: Sequence[RoutingStep]) -> bool:
+    """What undoes is at the end of a slip, and nothing follows."""
+    return bool(steps) and hints.UNDOES in steps[-1].attributes
 
 
 def plan(event: Event, steps: Iterable[RoutingStep], now: dt.datetime) -> Event:

@@ -18,7 +18,7 @@ from slipstream.bus import Bus, Message, Reject, Retry, Subscription
 from slipstream.slip import hints
 from slipstream.slip.advance import Send, advance
 from slipstream.slip.errors import Pause, Skip, StepFailed
-from slipstream.slip.event import Event, Malformed, RoutingStep, Status, StepError, decode, encode
+from slipstream.slip.event import Event, Malformed, RoutingStep, Status, StepError, decode
 from slipstream.slip.ledger import Held, Ledger
 from slipstream.slip.metrics import metrics_in
 from slipstream.slip.outbox import Outbox
@@ -134,13 +134,13 @@ class RunningStation:
             await (await self._outbox.send(ROUTER, event, returned))
             return
         if not self._is_ours(step):
-            await self._conclude(event, with_step(event, self._misrouted(step)), step, [])
+            await self._conclude(with_step(event, self._misrouted(step)), step, [])
             return
         await self._wait_until_due(step)
         kept = await self._ledger.outcome(event.envelope.correlation_id, step.id, step.attempt or 0)
         if kept is not None:
             # Done before, by somebody who may have died before he could say so.
-            await self._pass_on(event, step, kept, [])
+            await self._pass_on(kept, step, [])
             return
         await self._attempt(event, step, message)
 
@@ -169,9 +169,9 @@ class RunningStation:
         began = _now()
         step = replace(step, started_at=began, attempt=step.attempt or 0)
         step = replace(step, max_attempts=step.max_attempts or self._settings.max_attempts)
-        told = [await self._reporter.tell("started", event, step, began)]
+        told: list[asyncio.Future[Any]] = [self._reporter.tell("started", event, step, began)]
         if message.attempt > 1 and (death := await self._died_of(event, step)):
-            await self._conclude(event, with_step(event, settled(step, Status.ERROR, _now(), death)), step, told)
+            await self._conclude(with_step(event, settled(step, Status.ERROR, _now(), death)), step, told)
             return
         self._attempts.inc()
         work = Work(event, step, message, self._bus, self._ledger)
@@ -186,13 +186,17 @@ class RunningStation:
             assert ended is not None
             if ended.error is not None:
                 mark_failed(active_span, ended.error.message or ended.error.code)
-            await self._conclude(event, after, step, told)
+            await self._conclude(after, step, told)
 
     async def _do(self, work: Work, step: RoutingStep) -> Event:
         """The event as the attempt leaves it."""
         try:
-            async with asyncio.timeout(self._timeout_s(step)):
+            timeout_s = self._timeout_s(step)
+            if timeout_s is None:
                 returned = await self._call(work)
+            else:
+                async with asyncio.timeout(timeout_s):
+                    returned = await self._call(work)
             return work.done(settled(step, Status.OK, _now()), returned)
         except Skip as skip:
             work.note(str(skip))
@@ -255,33 +259,31 @@ class RunningStation:
 
     # What became of it
 
-    async def _conclude(self, event: Event, after: Event, step: RoutingStep, told: list[asyncio.Future[str]]) -> None:
-        kept = await self._ledger.settle(after, step.id, step.attempt or 0)
-        await self._pass_on(event, step, kept, told)
+    async def _conclude(self, after: Event, step: RoutingStep, told: list[asyncio.Future[Any]]) -> None:
+        await self._pass_on(await self._ledger.settle(after, step.id, step.attempt or 0), step, told)
 
-    async def _pass_on(self, event: Event, step: RoutingStep, kept: bytes, told: list[asyncio.Future[str]]) -> None:
-        """Where the outcome says. `kept` may be another's, and the same is said again: with the same id."""
-        after = decode(kept)
+    async def _pass_on(self, after: Event, step: RoutingStep, told: list[asyncio.Future[Any]]) -> None:
+        """Where the outcome says. It may be another's, and what he has said is said again: with the same id."""
         ended = find(after, step.id)
         assert ended is not None
-        told.append(await self._tell(after, step, ended))
-        topic, going, data = self._next(after, ended, kept)
-        correlation_id = event.envelope.correlation_id
-        message_id = identity(correlation_id, run_of(event), step.id, step.attempt or 0, "outcome")
-        told.append(await self._outbox.send(topic, going, message_id, data))
+        told.append(self._tell(after, step, ended))
+        topic, going = self._next(after, ended)
+        correlation_id = after.envelope.correlation_id
+        message_id = identity(correlation_id, run_of(after), step.id, step.attempt or 0, "outcome")
+        told.append(await self._outbox.send(topic, going, message_id))
         for future in told:
             await future
 
-    def _next(self, after: Event, ended: RoutingStep, kept: bytes) -> tuple[str, Event, bytes]:
+    def _next(self, after: Event, ended: RoutingStep) -> tuple[str, Event]:
         if ended.status is Status.PENDING:
-            return topic_of(ended), after, kept
+            return topic_of(ended), after
         if self._settings.decentralised:
             decision = advance(after, _now(), self._rules)
             if isinstance(decision, Send) and not decision.skipped:
-                return decision.topic, decision.event, encode(decision.event)
-        return ROUTER, after, kept
+                return decision.topic, decision.event
+        return ROUTER, after
 
-    async def _tell(self, after: Event, step: RoutingStep, ended: RoutingStep) -> asyncio.Future[str]:
+    def _tell(self, after: Event, step: RoutingStep, ended: RoutingStep) -> asyncio.Future[None]:
         at = ended.ended_at or _now()
         took = duration_ms(ended.started_at or step.started_at, at)
         if took is not None:
@@ -298,7 +300,7 @@ class RunningStation:
             case Status.PENDING:
                 kind = "retried"
         detail = ended.notes or "" if kind == "skipped" else ""
-        return await self._reporter.tell(kind, after, step, at, duration_ms=took, error=ended.error, detail=detail)
+        return self._reporter.tell(kind, after, step, at, duration_ms=took, error=ended.error, detail=detail)
 
 
 def _deaths(step: RoutingStep) -> str:

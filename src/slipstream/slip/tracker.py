@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import msgspec
 
 from slipstream.bus import Bus, Message, Subscription
-from slipstream.slip.progress import ENDS, decode_progress
+from slipstream.slip.progress import ENDS, Progress, decode_progress, split_progress
 from slipstream.slip.store import Store
 from slipstream.slip.topics import PROGRESS
 
@@ -28,13 +29,16 @@ class Tracker:
 
     async def _note(self, message: Message) -> None:
         try:
-            progress = decode_progress(message.data)
+            told = zip(decode_progress(message.data), split_progress(message.data), strict=True)
         except msgspec.MsgspecError as error:
-            log.warning("%r tells nothing of a slip: %s", message, error)
+            log.warning("%r tells nothing of slips: %s", message, error)
             return
+        await asyncio.gather(*(self._track(progress, bytes(data)) for progress, data in told))
+
+    async def _track(self, progress: Progress, data: bytes) -> None:
         await self._store.track(
             progress.correlation_id,
-            message.data,
+            data,
             at_ms=round(progress.at.timestamp() * 1000),
             kind=progress.type,
             step=progress.step,

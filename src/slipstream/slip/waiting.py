@@ -38,7 +38,7 @@ class Waiting:
         if deadline_ms is not None:
             await schedule_deadline(self._ledger, event, step, deadline_ms)
         what = step.attributes[hints.WAIT]
-        await (await self._reporter.tell("waiting", event, step, step.started_at or _now(), detail=what))
+        await self._reporter.tell("waiting", event, step, step.started_at or _now(), detail=what)
         word = await self._ledger.get(correlation_id, f"signal:{step.id}")
         if word is not None:
             await self._decide(event, step, msgspec.json.decode(word, type=Signal))
@@ -116,16 +116,14 @@ async def settle(
 ) -> Event:
     """What the step has come to, unless it had come to something before; the message goes on with that."""
     attempt = step.attempt or 0
-    kept = decode(await ledger.settle(after, step.id, attempt))
+    kept = await ledger.settle(after, step.id, attempt)
     ended = find(kept, step.id)
     assert ended is not None
     at = ended.ended_at or _now()
     kinds: dict[Status, Kind] = {Status.OK: "finished", Status.SKIP: "skipped", Status.ERROR: "failed"}
     took = duration_ms(step.started_at, at)
-    await (
-        await reporter.tell(
-            kinds[ended.status], kept, step, at, duration_ms=took, error=ended.error, detail=ended.notes or ""
-        )
+    await reporter.tell(
+        kinds[ended.status], kept, step, at, duration_ms=took, error=ended.error, detail=ended.notes or ""
     )
     await ledger.store.unschedule(QUEUE, f"deadline:{after.envelope.correlation_id}:{step.id}:{attempt}")
     await ledger.remove(after.envelope.correlation_id, f"waiting:{step.id}")

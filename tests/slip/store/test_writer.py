@@ -21,13 +21,11 @@ class Story:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.statements: list[str] = []
-        self.writer = Writer(self.connect, lambda error: error)
-        self.entered = asyncio.Event()
-        self.go_on = threading.Event()
-        self._loop = asyncio.get_running_loop()
+        self.writer = Writer(self.connect, lambda error: error, 30_000)
+        self._lock: sqlite3.Connection | None = None
 
     def connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, isolation_level=None)
+        connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("CREATE TABLE numbers (number INTEGER)")
         connection.execute("CREATE TABLE written (number INTEGER PRIMARY KEY)")
@@ -35,11 +33,16 @@ class Story:
         connection.set_trace_callback(self.statements.append)
         return connection
 
-    def wait(self, cursor: sqlite3.Cursor) -> str:
-        """Keeps the writer busy until it may go on."""
-        self._loop.call_soon_threadsafe(self.entered.set)
-        assert self.go_on.wait(30)
-        return "waited"
+    def lock(self) -> None:
+        """As another process would: the writer waits for it."""
+        self._lock = sqlite3.connect(self.path, isolation_level=None)
+        self._lock.execute("BEGIN IMMEDIATE")
+
+    def unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.execute("ROLLBACK")
+            self._lock.close()
+            self._lock = None
 
     @property
     def numbers(self) -> list[int]:
@@ -54,14 +57,15 @@ async def busy(path: Path) -> AsyncIterator[Story]:
     """With a writer that is in the middle of a transaction."""
     story = Story(path / "numbers.db")
     await story.writer.open()
-    waiting = story.writer.ask(story.wait)
-    await story.entered.wait()
+    story.lock()
+    waiting = story.writer.ask(add, -1)
+    await asyncio.sleep(0)
     try:
         yield story
     finally:
-        story.go_on.set()
+        story.unlock()
         await story.writer.close()
-    assert await waiting == "waited"
+    assert await waiting == -1
 
 
 def add(cursor: sqlite3.Cursor, number: int) -> int:
@@ -95,7 +99,7 @@ async def test_what_is_asked_for_during_a_transaction_is_one_transaction_and_one
     async with busy(tmp_path) as story:
         futures = [story.writer.ask(add, number) for number in range(100)]
         monkeypatch.setattr(loop, "call_soon_threadsafe", count)
-        story.go_on.set()
+        story.unlock()
         assert await asyncio.gather(*futures) == list(range(100))
         assert story.statements.count("COMMIT") == 2, "one for the first, one for all others"
         assert len(calls) == 2
@@ -106,7 +110,7 @@ async def test_what_is_asked_for_during_a_transaction_is_one_transaction_and_one
 async def test_a_long_queue_does_not_become_one_transaction(tmp_path: Path) -> None:
     async with busy(tmp_path) as story:
         futures = [story.writer.ask(add, number) for number in range(OPERATIONS_MAX + 1)]
-        story.go_on.set()
+        story.unlock()
         await asyncio.gather(*futures)
         assert story.statements.count("COMMIT") == 3
 
@@ -115,7 +119,7 @@ async def test_a_long_queue_does_not_become_one_transaction(tmp_path: Path) -> N
 async def test_what_fails_is_undone_and_the_others_are_done(tmp_path: Path) -> None:
     async with busy(tmp_path) as story:
         futures = [story.writer.ask(operation, number) for number, operation in enumerate([add, add_and_fail, add])]
-        story.go_on.set()
+        story.unlock()
         first, second, third = await asyncio.gather(*futures, return_exceptions=True)
         assert (first, third) == (0, 2)
         assert isinstance(second, ValueError)
@@ -129,7 +133,7 @@ async def test_who_is_cancelled_leaves_what_was_asked_for_and_closing_waits_for_
         futures[1].cancel()
         closing = asyncio.create_task(story.writer.close())
         await asyncio.sleep(0)
-        story.go_on.set()
+        story.unlock()
         await closing
         assert [future.cancelled() or future.result() for future in futures] == [0, True, 2]
     assert story.numbers == [0, 1, 2]
@@ -139,7 +143,7 @@ async def test_who_is_cancelled_leaves_what_was_asked_for_and_closing_waits_for_
 async def test_a_commit_that_fails_is_the_failure_of_all_and_the_next_is_not_harmed(tmp_path: Path) -> None:
     async with busy(tmp_path) as story:
         futures = [story.writer.ask(operation, 1) for operation in (add, promise)]
-        story.go_on.set()
+        story.unlock()
         for failure in await asyncio.gather(*futures, return_exceptions=True):
             assert isinstance(failure, sqlite3.IntegrityError)
         assert await story.writer.ask(add, 2) == 2
@@ -153,5 +157,5 @@ async def test_a_connection_that_cannot_be_made_leaves_no_thread(tmp_path: Path)
 
     threads = threading.active_count()
     with pytest.raises(ConnectionError, match="told: unable to open"):
-        await Writer(refuse, lambda error: ConnectionError(f"told: {error}")).open()
+        await Writer(refuse, lambda error: ConnectionError(f"told: {error}"), 0).open()
     assert threading.active_count() == threads

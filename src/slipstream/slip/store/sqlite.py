@@ -28,8 +28,8 @@ READ_BUSY_MS = 1_000
 """A read waits for nobody, except while what a killed process left is looked through; the event loop waits with it."""
 LOCKED_PAUSE_S = 0.01
 PURGE_S = 0.1
-PURGE_FACTS = 500
-PURGE_SLIPS = 50
+PURGE_FACTS = 100
+PURGE_SLIPS = 10
 """At once, so that a purge does not keep others waiting."""
 
 # Values of about 1 KB are kept next to no key: a b-tree whose rows are keys (WITHOUT ROWID) would put each of them on a
@@ -64,7 +64,7 @@ def wall_clock_ms() -> int:
 
 class SqliteStore:
     """Belongs to one event loop. Reads are done there and then, on a connection of their own, as they take
-    microseconds; writes by one thread, many in one transaction (`writer`).
+    microseconds; of writes there are many in one transaction, which a thread commits (`writer`).
 
     Example:
         store = SqliteStore("data/slips.db")
@@ -89,7 +89,7 @@ class SqliteStore:
         if self.path == MEMORY:
             self._reads = self._connect().cursor()
             return
-        self._writer = writer = Writer(self._connect, self._translate)
+        self._writer = writer = Writer(self._connect, self._translate, self._busy_ms)
         try:
             await writer.open()
             self._reads = self._connect_to_read().cursor()

@@ -1,0 +1,134 @@
+"""Routing next to the bus it stands on: the same messages, over as many hops, with a handler that only passes them on.
+
+Runs in a process of its own and prints one JSON line: seconds for all messages, by who carried them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvloop
+
+from slipstream.bus import Bus, Message, open_bus
+from slipstream.slip import Envelope, Event, Router, RouteTable, Work, Worker, encode, load_settings, open_store
+from slipstream.slip.topics import EGRESS, INGRESS
+
+STEPS = ("intent", "retrieval", "formatter")
+HOPS = 1 + 2 * len(STEPS) + 1
+"""To the router, for each step to the worker and back, and to whoever delivers the reply."""
+
+
+class Plan(msgspec.Struct, kw_only=True):
+    driver: str
+    address: str
+    messages: int = 2_000
+    track: bool = False
+
+
+Seconds = dict[str, float]
+
+
+async def measure(plan: Plan) -> Seconds:
+    """One first and the other second, as it comes: whoever is first warms up the engine."""
+    sides = [("bus", bare), ("slips", slips)]
+    if time.time_ns() % 2:
+        sides.reverse()
+    seconds: Seconds = {}
+    for name, run in sides:
+        gc.collect()
+        async with open_bus(**_settings(plan, name)) as bus:
+            seconds[name] = await run(plan, bus)
+    return seconds
+
+
+def _settings(plan: Plan, name: str) -> dict[str, Any]:
+    engine = {
+        "embedded": {"data": f"{plan.address}-{name}"},
+        "http": {"url": plan.address},
+        "nats": {"nats_url": plan.address},
+        "pubsub": {"pubsub_emulator_host": plan.address},
+    }[plan.driver]
+    prefix = f"bench{os.getpid()}-{name}."
+    return {"driver": plan.driver, "prefix": prefix, "max_buffered_messages": 4_000, **engine}
+
+
+def _event(number: int) -> Event:
+    return Event(Envelope("1", "bench", f"c-{number}"), "chat.message.v1", {"text": "x" * 200, "reply": "y"})
+
+
+async def bare(plan: Plan, bus: Bus) -> float:
+    """Each hop is a topic. A message is passed on when the next hop has it safely, as the router does it."""
+    router = Router(RouteTable.of({"routes": {"chat.message.v1": {"steps": list(STEPS)}}}))
+    steps = router.table.plan(_event(0))
+    left, done = plan.messages, asyncio.Event()
+
+    async def pass_on(topic: str, message: Message) -> None:
+        attributes = {"correlationId": message.correlation_id, "stepId": message.attributes["stepId"]}
+        await bus.publish(topic, message.data, attributes, message.key)
+
+    async def finish(message: Message) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            done.set()
+
+    for hop in range(HOPS):
+        handler = finish if hop == HOPS - 1 else functools.partial(pass_on, f"hop{hop + 1}")
+        await bus.subscribe(f"hop{hop}", "bench", handler, max_in_flight=64)
+    began = time.perf_counter()
+    for number in range(plan.messages):
+        event = _event(number)
+        envelope = msgspec.structs.replace(event.envelope, routing_slip=steps)
+        data = encode(msgspec.structs.replace(event, envelope=envelope))  # with a slip, so that it is as long
+        attributes = {"correlationId": envelope.correlation_id, "stepId": "intent"}
+        await bus.send("hop0", data, attributes, envelope.correlation_id)
+    await done.wait()
+    return time.perf_counter() - began
+
+
+async def slips(plan: Plan, bus: Bus) -> float:
+    worker, done = Worker(), asyncio.Event()
+    for step_id in STEPS:
+
+        @worker.step(step_id)
+        async def do(work: Work) -> None:
+            pass
+
+    left = plan.messages
+
+    async def hear(message: Message) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            done.set()
+
+    router = Router(RouteTable.of({"routes": {"chat.message.v1": {"steps": list(STEPS)}}}), track=plan.track)
+    settings = load_settings({}, {})
+    with tempfile.TemporaryDirectory() as folder:
+        async with (
+            open_store(str(Path(folder) / "slips.db")) as store,
+            router.running(bus, store, settings),
+            worker.running(bus, store, settings),
+        ):
+            await bus.subscribe(EGRESS, "bench", hear)
+            began = time.perf_counter()
+            for number in range(plan.messages):
+                event = _event(number)
+                attributes = {"correlationId": event.envelope.correlation_id}
+                await bus.send(INGRESS, encode(event), attributes, event.envelope.correlation_id)
+            await done.wait()
+            return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    found = uvloop.run(measure(msgspec.json.decode(sys.argv[1], type=Plan)))
+    sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
