@@ -50,4 +50,6 @@ DELIVERED = "slip.delivered"
 
 def transport(step: RoutingStep) -> dict[str, str]:
     """Those that are meant for the transport."""
+    if not step.attributes:
+        return {}
     return {name: value for name, value in step.attributes.items() if not name.startswith(PREFIX)}

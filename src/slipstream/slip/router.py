@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from slipstream.bus import Bus, Message, Subscription
 from slipstream.slip import hints
 from slipstream.slip.advance import Complete, Decision, Fail, Fork, Send, Wait, advance, with_undoing
-from slipstream.slip.branches import Branches
+from slipstream.slip.branches import Branches, parent_of
 from slipstream.slip.control import (
     QUEUE,
     Begin,
@@ -164,7 +164,7 @@ class RunningRouter:
             if message.topic == INGRESS or not event.envelope.routing_slip:
                 planned = await self._plan(event, message)
             if planned is not None:
-                await self.go_on(planned)
+                await self.go_on(planned, first_time=message.attempt == 1)
 
     async def _hear(self, message: Message) -> None:
         try:
@@ -277,10 +277,12 @@ class RunningRouter:
 
     # Advancing
 
-    async def go_on(self, event: Event) -> None:
+    async def go_on(self, event: Event, *, first_time: bool = False) -> None:
         """Returns when whatever is next for the message is safe."""
         correlation_id, run = event.envelope.correlation_id, run_of(event)
-        end = await self._ledger.end(correlation_id, run)
+        end = None
+        if not first_time or may_be_over(event):
+            end = await self._ledger.end(correlation_id, run)
         if end is not None and not self._continues(event, end):
             await self._drop(event, end)
             return
@@ -418,6 +420,12 @@ class RunningRouter:
         if any(step.attributes.get(hints.DELIVERED) == "true" for step in event.envelope.routing_slip):
             return False
         return isinstance(event.payload, dict) and event.payload.get(self._settings.artefact) is not None
+
+
+def may_be_over(event: Event) -> bool:
+    """Before it comes to its last step: by its time, or with its parent. One that is handed out for the first time need
+    not be looked up otherwise; should it be the double of one that is over, its steps are all done, and its end is."""
+    return event.envelope.timeout_at is not None or parent_of(event) is not None or run_of(event) > 0
 
 
 def _state(event: Event) -> str:

@@ -65,9 +65,10 @@ def active(event: Event) -> RoutingStep | None:
     steps = event.envelope.routing_slip
     undoing = is_undoing(steps)
     for step in steps:
-        if undoing and hints.UNDOES not in step.attributes:
+        status = step.status
+        if status is Status.OK or status is Status.SKIP or (undoing and hints.UNDOES not in step.attributes):
             continue
-        if step.status is Status.PENDING or (step.status is Status.ERROR and not undoing):
+        if status is Status.PENDING or not undoing:
             return step
     return None
 

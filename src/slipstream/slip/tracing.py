@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
@@ -25,13 +26,27 @@ def trace_id(traceparent: str) -> str | None:
 @contextlib.contextmanager
 def span(name: str, traceparent: str, attributes: Mapping[str, str | int]) -> Iterator[Any]:
     """What is published within is its child. An exception is recorded, and passes."""
-    if _trace is None or isinstance(_trace.get_tracer_provider(), _trace.ProxyTracerProvider):
-        yield None  # nobody looks at spans: half of what a hop costs would be for them
+    if _trace is None or not _is_looked_at():
+        yield None
         return
     tracer = _trace.get_tracer("slipstream.slip")
     kind = _trace.SpanKind.CONSUMER
     with tracer.start_as_current_span(name, context=_context(traceparent), kind=kind, attributes=attributes) as active:
         yield active
+
+
+_looked_at = (0.0, False)
+
+
+def _is_looked_at() -> bool:
+    """Whether there is anything behind the API. Asked once a second: spans that nobody sees would be half of what a hop
+    costs, and to ask takes long, too."""
+    global _looked_at  # noqa: PLW0603 - one for the process
+    assert _trace is not None
+    now = time.monotonic()
+    if now >= _looked_at[0]:
+        _looked_at = (now + 1, not isinstance(_trace.get_tracer_provider(), _trace.ProxyTracerProvider))
+    return _looked_at[1]
 
 
 def mark_failed(active: Any, reason: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import datetime as dt
 import inspect
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from msgspec.structs import replace
 from slipstream.bus import Bus, Message
 from slipstream.slip import hints
 from slipstream.slip.errors import InvalidSlip
-from slipstream.slip.event import Event, RoutingStep, encode
+from slipstream.slip.event import Event, RoutingStep, decode, encode
 from slipstream.slip.itinerary import Itinerary
 from slipstream.slip.ledger import Ledger
 from slipstream.slip.progress import identity
@@ -27,9 +26,9 @@ class Work:
 
     def __init__(self, event: Event, step: RoutingStep, message: Message, bus: Bus, ledger: Ledger) -> None:
         self.event = event
-        """As it came."""
+        """As it came, except that its payload is the one at hand."""
         self.step = step
-        self.payload: Any = copy.deepcopy(event.payload)
+        self.payload: Any = event.payload
         self.message = message
         self.bus = bus
         self._ledger = ledger
@@ -135,7 +134,7 @@ class Work:
 
     def failed(self, step: RoutingStep) -> Event:
         """What the attempt has done to the payload and to what lies ahead is not kept."""
-        return with_step(self.event, self._with_notes(step))
+        return with_step(decode(self.message.data), self._with_notes(step))
 
     def _with_notes(self, step: RoutingStep) -> RoutingStep:
         return step if self._notes is None else replace(step, notes=self._notes)

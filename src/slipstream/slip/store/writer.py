@@ -49,6 +49,7 @@ class Writer:
         self._idle = asyncio.Event()
         self._idle.set()
         self._cursor: sqlite3.Cursor | None = None
+        self._ended: asyncio.Future[None] = self._loop.create_future()
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="slipstream-slip-store", daemon=True)
 
@@ -84,8 +85,8 @@ class Writer:
         """Returns when everything that was asked for is done and the thread has ended."""
         await self._idle.wait()
         self._jobs.put(None)
-        while self._thread.is_alive():
-            await asyncio.to_thread(self._thread.join)
+        await asyncio.shield(self._ended)
+        self._thread.join()  # it has nothing left to do
         if self._cursor is not None:
             self._cursor.connection.close()
             self._cursor = None
@@ -154,8 +155,12 @@ class Writer:
                 work()
             except BaseException as error:  # noqa: BLE001 - carried to whoever waits for it
                 failure = error
-            with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits
-                self._loop.call_soon_threadsafe(then, failure)
+            self._tell(then, failure)
+        self._tell(lambda _: _settle_one(self._ended, None, None), None)
+
+    def _tell(self, then: Callable[[BaseException | None], None], failure: BaseException | None) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits
+            self._loop.call_soon_threadsafe(then, failure)
 
     def _begin_patiently(self) -> None:
         assert self._cursor is not None
