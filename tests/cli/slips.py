@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,11 @@ class Slips:
 
     def run(self, *arguments: str, expect: int = 0, stdin: str | None = None, **variables: str) -> Result:
         environment = {"SLIP_STORE": str(self.store), "NO_COLOR": "1", **variables}
-        result = CliRunner().invoke(main, ["slip", *arguments], input=stdin, env=environment)
+        # In a thread, since a test may have an event loop; a command has its own.
+        with ThreadPoolExecutor(1) as thread:
+            result = thread.submit(
+                CliRunner().invoke, main, ["slip", *arguments], input=stdin, env=environment
+            ).result()
         assert result.exit_code == expect, f"{result.exit_code}\n{result.output}\n{result.exception!r}"
         return result
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.cli.slip import timeline_of
+from slipstream.cli.slip_store import timeline_of
 from slipstream.cli.slip_timeline import draw
 from slipstream.slip import Control, open_store
 from tests.cli.slips import Slips, kept, open_shop
@@ -150,7 +150,14 @@ def test_an_unknown_id_is_not_found_and_the_reasons_are_named(histories: Slips) 
 
 def test_a_store_that_is_not_there_is_named_and_not_made(tmp_path: Path) -> None:
     path = tmp_path / "deeper" / "slips.db"
-    for command in (["show", "c-1"], ["list"]):
+    for command in (
+        ["show", "c-1"],
+        ["list"],
+        ["pauses"],
+        ["pause", "a"],
+        ["approve", "c-1", "a"],
+        ["rerun", "c-1", "--from", "a"],
+    ):
         assert f"there is no store {path}" in Slips(path).refused(*command, expect=5)
     assert not path.parent.exists()
 
