@@ -41,6 +41,12 @@ ROUTES = RouteTable.of(
             },
             "webhook.v1": {"steps": [{"id": "callback", "wait": "signal"}, "notify"]},
             "lonely.v1": {"steps": ["validate", "nobody", "notify"]},
+            "race.v1": {
+                "steps": [
+                    {"id": "first", "parallel": {"slow": ["nobody"], "bad": ["ship"]}, "join": "all"},
+                    "notify",
+                ]
+            },
             "split.v1": {
                 "steps": [
                     {

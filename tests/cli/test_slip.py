@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from slipstream.cli.slip_store import timeline_of
 from slipstream.cli.slip_timeline import draw
 from slipstream.slip import Control, open_store
 from tests.cli.slips import Slips, kept, open_shop
+from tests.client.loop import in_loop
 
 
 @pytest.fixture(scope="module")
@@ -193,6 +196,25 @@ def test_stuck_are_those_that_have_not_moved_and_why(histories: Slips) -> None:
         "split/both/left": "waits for approval at clerk",
         "lonely": "no worker? at nobody",
     }
+
+
+@in_loop
+async def test_a_branch_that_is_left_over_is_not_stuck(tmp_path: Path) -> None:
+    """Its message has failed without it, and nobody waits for it."""
+    slips = Slips(tmp_path / "slips.db")
+    async with open_shop(slips.store) as made:
+        await made.submit("race.v1", {"lost": True})
+        await kept(made, "c-1", "dead-lettered")
+        assert [each["correlationId"] for each in slips.lines("list") if not each["ended"]] == ["c-1/first/slow"]
+        assert slips.lines("list", "--stuck", "--for", "0") == []
+
+
+def test_an_unreachable_store_has_the_code_for_it() -> None:
+    code = "from slipstream.cli import main; main(prog_name='slipstream')"
+    command = [sys.executable, "-c", code, "slip", "list", "--store", "redis://127.0.0.1:1"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == 5, ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def test_failed_are_dead_letters_with_their_errors(histories: Slips) -> None:

@@ -81,6 +81,7 @@ async def list_slips(
     unmoved_ms = settings.stuck_after_ms if unmoved_ms is None else unmoved_ms
     if stuck:
         found = await store.tracked(ended=False, moved_before_ms=now_ms - unmoved_ms, limit=limit + 1)
+        found = [each for each in found if not await _is_left_over(store, each)]
     elif failed:
         ended = await store.tracked(ended=True, limit=FAILED_LOOKED_AT)
         found = [each for each in ended if each.state == "dead-lettered"]
@@ -129,6 +130,15 @@ def _show_list(output: Output, found: list[Tracked], reasons: list[str], now_ms:
         [*names, "WHY"],
         [(*row, fit(reason, room)) for row, reason in zip(rows, reasons, strict=True)],
     )
+
+
+async def _is_left_over(store: Store, tracked: Tracked) -> bool:
+    """A branch of a message that is over: nobody waits for it, and nobody tells its end."""
+    found = await timeline_of(store, tracked.slip)
+    if found is None or not found.parent:
+        return False
+    parent = await timeline_of(store, found.parent)
+    return parent is not None and parent.state != "under way"
 
 
 async def _reason(store: Store, tracked: Tracked) -> str:

@@ -109,10 +109,13 @@ class _Drawing:
         span = _took(self._from, self._to)
         axis = f"0{span:>{self._bar_width - 1}}"
         yield Text(" " * (4 + self._name_width) + axis, style="dim")
-        yield from self._rows(self._run.rows, 0)
-        if self._run.undoing:
-            yield Text("undone, the last first", style="dim")
-            yield from self._rows(self._run.undoing, 0)
+        yield from self._both_ways(self._run, 0)
+
+    def _both_ways(self, run: Run, depth: int) -> Iterator[Text]:
+        yield from self._rows(run.rows, depth)
+        if run.undoing:
+            yield Text("  " * depth + "undone, the last first", style="dim")
+            yield from self._rows(run.undoing, depth)
 
     def _rows(self, rows: tuple[Row, ...], depth: int) -> Iterator[Text]:
         several = {row.step for row in rows if row.attempt}
@@ -126,15 +129,15 @@ class _Drawing:
                 name = Text("  " * (depth + 1)).append(mark, style).append(f" {_line(branch.branch)}:", "cyan")
                 yield name
                 for run in branch.runs:
-                    yield from self._rows(run.all_rows, depth + 2)
+                    yield from self._both_ways(run, depth + 2)
 
     def _row(self, row: Row, said: str, depth: int, *, numbered: bool) -> Iterator[Text]:
-        mark, style = MARKS[row.state]
+        mark, style = _mark(row)
         name = fit(_name(row, depth, numbered=numbered), self._name_width)
         calm = row.state in ("skipped", "pending")
         line = Text(f"{'':{2 * depth}}").append(mark, style).append(" ")
         line.append(name[2 * depth :].ljust(self._name_width - 2 * depth), "dim" if calm else "").append("  ")
-        said_style = "red" if row.state == "failed" else "yellow" if row.state == "retried" else "dim"
+        said_style = "dim" if row.error is None or row.state == "skipped" else style.removeprefix("bold ")
         if calm and row.began_at is None and len(said) <= self._width - len(line):
             line.append(said, said_style)  # where its bar would be, as it has none
             line.rstrip()
@@ -167,13 +170,19 @@ class _Drawing:
             cells[first:last] = [WAITING if row.kind != "work" else WORKING] * (last - first)
         bar = Text("".join(cells))
         bar.stylize("dim", 0, first)
-        bar.stylize(MARKS[row.state][1].removeprefix("bold "), first, last)
+        bar.stylize(_mark(row)[1].removeprefix("bold "), first, last)
         return bar
 
     def _cell(self, time: dt.datetime) -> int:
         span = (self._to - self._from).total_seconds() or 1.0
         share = (time - self._from).total_seconds() / span
         return min(self._bar_width, max(0, round(share * self._bar_width)))
+
+
+def _mark(row: Row) -> tuple[str, str]:
+    """Red is for what needs a person: what may fail does not."""
+    mark, style = MARKS[row.state]
+    return mark, "yellow" if row.optional else style
 
 
 def _end(run: Run, now: dt.datetime) -> dt.datetime:
@@ -238,6 +247,8 @@ def _said(row: Row, *, again: bool) -> str:
         parts.append(f"{_line(row.error.code)}, as before" if again else error_text(row.error))
     if row.detail and row.kind != "wait":
         parts.append(_line(row.detail))
+    if row.optional:
+        parts.append("it may fail: the message goes on without it")
     if row.taken > 1:
         parts.append(f"taken up {row.taken} times")
     said = "; ".join(parts)

@@ -57,6 +57,8 @@ class Row(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_on
     ended_at: Time | None = None
     error: StepError | None = None
     detail: str = ""
+    optional: bool = False
+    """It has failed, and the message went on without it."""
     taken: int = 0
     """How often somebody has begun: more than once if the one before died, was stopped, or paused the step."""
     by: str = ""
@@ -93,6 +95,8 @@ class Timeline(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, 
     timeout_at: Time | None = None
     trace_id: str = ""
     branch: str = ""
+    parent: str = ""
+    """The slip that this one is a branch of."""
     runs: tuple[Run, ...] = ()
 
 
@@ -107,6 +111,7 @@ def timeline(known: Known, held: Mapping[str, Held], now: dt.datetime) -> Timeli
     return Timeline(
         correlation_id=known.correlation_id,
         branch=known.branch,
+        parent=next((one.parent for one in told if one.parent), ""),
         type=next((one.type for one in told if one.type), event.type if event else ""),
         state=last.state,
         begun_at=runs[0].begun_at,
@@ -207,7 +212,7 @@ class _Rows:
         if row.state == "failed":
             # Told a second time, by the router: the step may fail.
             self.given_up = ""
-            self.rows[key] = replace(row, detail="it may fail: the message goes on without it")
+            self.rows[key] = replace(row, optional=True)
             return
         detail = one.detail
         if one.error is not None and one.error.code == MESSAGE_TIMEOUT:
