@@ -141,6 +141,17 @@ async def _is_left_over(store: Store, tracked: Tracked) -> bool:
     return parent is not None and parent.state != "under way"
 
 
+IN_A_WORD = {
+    "approval": "waits for approval",
+    "signal": "waits for a signal",
+    "chunks": "waits for chunks",
+    "branches": "waits for branches",
+    "at work": "working",
+    "not taken up": "no worker?",
+    "ending": "no router?",
+}
+
+
 async def _reason(store: Store, tracked: Tracked) -> str:
     """In a word, and where."""
     from slipstream.cli.slip_timeline import error_text  # noqa: PLC0415
@@ -153,7 +164,12 @@ async def _reason(store: Store, tracked: Tracked) -> str:
     standing = found.standing
     if standing.going == "dead-lettered":
         return error_text(standing.error) if standing.error is not None else ""
-    words = {"not taken up": "no worker?", "ending": "no router?", "approval": "waits for approval"}
+    words = {
+        "at work": "working",
+        "not taken up": "no worker?",
+        "ending": "no router?",
+        "approval": "waits for approval",
+    }
     words |= {"signal": "waits for a signal", "chunks": "waits for chunks", "branches": "waits for branches"}
     return " at ".join(part for part in (words.get(standing.going, standing.going), standing.step) if part)
 

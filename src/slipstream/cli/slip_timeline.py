@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shlex
 import textwrap
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 NAME_MAX = 32
 BAR_MIN, BAR_MAX = 16, 60
 DURATION_WIDTH = 8
+ERROR_CHARS = 400
+"""Of an error in a line for people; --json has all of it."""
 TEXT_WANTED = 30
 """Columns for what is said of a row, before the bar gets more than its least."""
 
@@ -94,9 +97,8 @@ class _Drawing:
         self._run = run
         self._now = now
         self._from = run.begun_at
-        self._to = max([_end(run, now), *(time for row in _every_row(run) for time in _times(row, now))])
-        names = [name for name, _ in _names(run, 0)]
-        self._name_width = min(NAME_MAX, max(map(len, names), default=4))
+        self._to = max([run.ended_at or now, *(time for row in _every_row(run) for time in _times(row, now))])
+        self._name_width = min(NAME_MAX, max(map(len, _names(run, 0)), default=4))
         fixed = 2 + self._name_width + 2 + 1 + DURATION_WIDTH + 2
         self._bar_width = min(BAR_MAX, max(BAR_MIN, width - fixed - TEXT_WANTED))
         self._text_at = fixed + self._bar_width
@@ -185,10 +187,6 @@ def _mark(row: Row) -> tuple[str, str]:
     return mark, "yellow" if row.optional else style
 
 
-def _end(run: Run, now: dt.datetime) -> dt.datetime:
-    return run.ended_at or now if run.state == "under way" else run.ended_at or run.begun_at
-
-
 def _every_row(run: Run) -> Iterator[Row]:
     for row in run.all_rows:
         yield row
@@ -204,10 +202,10 @@ def _times(row: Row, now: dt.datetime) -> Iterator[dt.datetime]:
         yield now
 
 
-def _names(run: Run, depth: int) -> Iterator[tuple[str, Row]]:
+def _names(run: Run, depth: int) -> Iterator[str]:
     several = {row.step for row in run.all_rows if row.attempt}
     for row in run.all_rows:
-        yield _name(row, depth, numbered=row.step in several), row
+        yield _name(row, depth, numbered=row.step in several)
         for branch in row.branches:
             for inner in branch.runs:
                 yield from _names(inner, depth + 2)
@@ -268,7 +266,7 @@ def _decision(notes: str) -> str:
 
 
 def error_text(error: StepError) -> str:
-    return _line(f"{error.code}: {error.message}" if error.message else error.code)
+    return fit(_line(f"{error.code}: {error.message}" if error.message else error.code), ERROR_CHARS)
 
 
 # What is going on, in words
@@ -337,8 +335,6 @@ def _line(text: str) -> str:
 
 def _quoted(text: str) -> str:
     """As a shell takes it."""
-    import shlex  # noqa: PLC0415
-
     return shlex.quote(_line(text))
 
 

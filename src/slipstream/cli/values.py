@@ -102,9 +102,10 @@ class Json(click.ParamType[Any]):
                     text = file.read()
             return msgspec.json.decode(text)
         except OSError as error:
-            self.fail(f"{value[1:]} cannot be read: {error.strerror or error}", param, ctx)
+            reason = f"{value[1:]} cannot be read: {error.strerror or error}"
+            self.fail(f'{reason}; type {{"books": 2}}, or @file that holds such', param, ctx)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            self.fail(f"{value!r:.100} is no JSON: {error}", param, ctx)
+            self.fail(f'{value!r:.100} is no JSON: type {{"books": 2}}, or @file that holds such ({error})', param, ctx)
 
 
 class PlaceName(msgspec.Struct, frozen=True):

@@ -30,6 +30,10 @@ Going: TypeAlias = Literal[
 ]
 
 
+WAITS: dict[str, Going] = {"approval": "approval", "signal": "signal", "chunks": "chunks"}
+"""What the history says that a step waits for."""
+
+
 class Standing(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     going: Going
     step: str = ""
@@ -94,7 +98,7 @@ def _open(row: Row, step: RoutingStep | None, now: dt.datetime) -> Standing:
                 (one.correlation_id, one.standing) for one in row.branches if one.state == "under way"
             )
             return Standing(going="branches", step=row.step, since=row.began_at, until=until, branches=open_branches)
-        going: Going = row.detail if row.detail in ("approval", "signal", "chunks") else "signal"  # type: ignore[assignment]
+        going = WAITS.get(row.detail, "signal")
         return Standing(going=going, step=row.step, since=row.began_at, until=until)
     not_before = attributes.get(hints.NOT_BEFORE)
     until = _time(int(not_before)) if not_before is not None else None

@@ -8,7 +8,7 @@ slip itself, as the ledger has it, says the rest.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -302,7 +302,3 @@ def _begun(event: Event | None) -> dt.datetime | None:
 
 def _steps(event: Event | None) -> tuple[RoutingStep, ...]:
     return event.envelope.routing_slip if event is not None else ()
-
-
-def open_rows(run: Run) -> Iterator[Row]:
-    return (row for row in run.all_rows if row.state in OPEN)
