@@ -123,8 +123,8 @@ def shop() -> Worker:
 
 
 @contextlib.asynccontextmanager
-async def open_shop(path: Path, settings: SlipSettings | None = None) -> AsyncIterator[Lab]:
-    """Router and worker, with their store in this file."""
+async def open_shop(path: Path | str, settings: SlipSettings | None = None) -> AsyncIterator[Lab]:
+    """Router and worker, with their store in this file, or at this address."""
     settings = settings or fast(store=str(path), retry_base_ms=60)
     async with (
         open_bus(driver="memory", registry=CollectorRegistry()) as bus,

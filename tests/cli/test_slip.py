@@ -15,6 +15,7 @@ from slipstream.cli.slip_timeline import draw
 from slipstream.slip import Control, open_store
 from tests.cli.slips import Slips, kept, open_shop
 from tests.client.loop import in_loop
+from tests.slip.store.valkey import ValkeyServer
 
 
 @pytest.fixture(scope="module")
@@ -215,6 +216,23 @@ def test_an_unreachable_store_has_the_code_for_it() -> None:
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert ended.returncode == 5, ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@in_loop
+async def test_a_store_in_redis_is_seen_in_the_same_way(tmp_path: Path) -> None:
+    server = ValkeyServer(tmp_path)
+    server.start()
+    try:
+        slips = Slips(tmp_path / "unused")
+        async with open_shop(server.url) as made:
+            await made.submit("loan.v1")
+            await kept(made, "c-1", "waiting")
+            assert "waits for approval at manager" in slips.said("show", "c-1", SLIP_STORE=server.url)
+            assert [each["correlationId"] for each in slips.lines("list", SLIP_STORE=server.url)] == ["c-1"]
+            slips.run("approve", "c-1", "manager", "--store", server.url)
+            assert (await made.ended()).kind == "completed"
+    finally:
+        server.kill()
 
 
 def test_failed_are_dead_letters_with_their_errors(histories: Slips) -> None:
