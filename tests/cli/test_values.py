@@ -1,14 +1,15 @@
-"""Durations, sizes, times, pairs and places, as people type them."""
+"""Durations, sizes, times, pairs, JSON and places, as people type them."""
 
 from __future__ import annotations
 
 import datetime as dt
+from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 
-from slipstream.cli.values import Duration, Pair, PlaceName, PlaceOf, Size, When, duration_text, size_text
+from slipstream.cli.values import Duration, Json, Pair, PlaceName, PlaceOf, Size, When, duration_text, size_text
 
 
 def typed(kind: Any, text: str) -> Any:
@@ -35,6 +36,12 @@ def test_times() -> None:
     assert dt.timedelta(minutes=9) < ago < dt.timedelta(minutes=11)
 
 
+def test_json_and_files_of_it(tmp_path: Path) -> None:
+    (tmp_path / "order.json").write_text('{"books": 2}')
+    assert typed(Json(), '{"books": [1, null]}') == {"books": [1, None]}
+    assert typed(Json(), f"@{tmp_path}/order.json") == {"books": 2}
+
+
 def test_pairs_and_places() -> None:
     assert typed(Pair(), "a=b=c") == ("a", "b=c")
     assert typed(PlaceOf(), "dlq.orders/0/17") == PlaceName("dlq.orders", 0, 17)
@@ -47,6 +54,8 @@ def test_pairs_and_places() -> None:
         (Duration(), "soon"),
         (Duration(), "-1s"),
         (Size(), "1x"),
+        (Json(), "{"),
+        (Json(), "@/no/such/file"),
         (When(), "noon"),
         (Pair(), "a"),
         (Pair(), "=b"),

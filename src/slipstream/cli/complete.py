@@ -1,11 +1,17 @@
-"""Completion of names in the shell: asks the server, and stays silent if there is none."""
+"""Completion of names in the shell: asks the server, or the store of slips, and stays silent if there is none."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 import rich_click as click
 from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from slipstream.slip.store import Store
 
 
 def complete_topic(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -30,6 +36,57 @@ def _complete(ctx: click.Context, incomplete: str, topic: str | None) -> list[Co
     except SlipstreamError:
         return []  # nothing to offer, and no place to say why
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+# Slips, which are in a store
+
+
+def complete_slip(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    async def names(store: Store) -> list[str]:
+        return [each.slip for each in await store.tracked(limit=SLIPS_OFFERED)]
+
+    return _complete_from_store(ctx, incomplete, names)
+
+
+def complete_slip_step(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Of the slip that was named before it."""
+    from slipstream.cli.slip_store import timeline_of  # noqa: PLC0415
+
+    async def names(store: Store) -> list[str]:
+        found = await timeline_of(store, str(ctx.params.get("correlation_id")))
+        return [] if found is None else list(dict.fromkeys(row.step for run in found.runs for row in run.rows))
+
+    return _complete_from_store(ctx, incomplete, names)
+
+
+def complete_paused_step(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from slipstream.slip import Control  # noqa: PLC0415
+
+    async def names(store: Store) -> list[str]:
+        return list(await Control(store).pauses())
+
+    return _complete_from_store(ctx, incomplete, names)
+
+
+SLIPS_OFFERED = 100
+
+
+def _complete_from_store(
+    ctx: click.Context, incomplete: str, names: Callable[[Store], Awaitable[list[str]]]
+) -> list[CompletionItem]:
+    from slipstream.cli.slip_store import existing_store, exit_code, slip_settings  # noqa: PLC0415
+
+    async def look() -> list[str]:
+        async with existing_store(slip_settings(ctx.params.get("store")).store) as store:
+            return await names(store)
+
+    try:
+        found = asyncio.run(look())
+    except Exception as error:
+        if exit_code(error) is None:
+            raise
+        return []  # as above
+    return [CompletionItem(name) for name in found if name.startswith(incomplete)]
 
 
 @click.command()

@@ -13,6 +13,7 @@ from slipstream.cli.doctor import doctor
 from slipstream.cli.group import group
 from slipstream.cli.messages import consume, produce, read
 from slipstream.cli.serve import serve
+from slipstream.cli.slip import slip
 from slipstream.cli.topic import topic
 
 click.rich_click.TEXT_MARKUP = "rich"
@@ -30,13 +31,13 @@ def main() -> None:
     """
 
 
-for command in (serve, topic, produce, consume, read, group, dlq, bench, bus, doctor, completion):
+for command in (serve, topic, produce, consume, read, group, dlq, bench, bus, slip, doctor, completion):
     main.add_command(command)
 
 click.rich_click.COMMAND_GROUPS["slipstream"] = [
     {"name": "Run", "commands": ["serve", "doctor"]},
     {"name": "Messages", "commands": ["produce", "consume", "read"]},
     {"name": "Look after", "commands": ["topic", "group", "dlq", "bench"]},
-    {"name": "Message bus", "commands": ["bus"]},
+    {"name": "Message bus", "commands": ["bus", "slip"]},
     {"name": "Shell", "commands": ["completion"]},
 ]

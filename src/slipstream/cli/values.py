@@ -1,4 +1,4 @@
-"""What can be typed on the command line besides text and numbers: durations, sizes, times, pairs and places."""
+"""What can be typed on the command line besides text and numbers: durations, sizes, times, pairs, JSON and places."""
 
 from __future__ import annotations
 
@@ -85,6 +85,27 @@ class Pair(click.ParamType[Any]):
         if not separator or not name:
             self.fail(f"{value!r} is no pair: type name=value", param, ctx)
         return name, text
+
+
+class Json(click.ParamType[Any]):
+    """JSON, or `@file` that holds it; `@-` is stdin."""
+
+    name = "json|@file"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        text: str | bytes = value
+        try:
+            if value.startswith("@"):
+                with click.open_file(value[1:], "rb") as file:
+                    text = file.read()
+            return msgspec.json.decode(text)
+        except OSError as error:
+            reason = f"{value[1:]} cannot be read: {error.strerror or error}"
+            self.fail(f'{reason}; type {{"books": 2}}, or @file that holds such', param, ctx)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            self.fail(f'{value!r:.100} is no JSON: type {{"books": 2}}, or @file that holds such ({error})', param, ctx)
 
 
 class PlaceName(msgspec.Struct, frozen=True):

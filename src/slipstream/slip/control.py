@@ -146,16 +146,17 @@ class Control:
         outcomes = await self._ledger.outcomes(correlation_id)
         if not outcomes:
             raise InvalidSlip(f"nothing is kept of {correlation_id}: it is not known here, or too old")
+        skipped = _skipped(outcomes)
         found: Event | None = None
         for outcome in outcomes:
             event = decode(outcome.event)
             at = find(event, step)
             if at is None or hints.UNDOES in at.attributes:
                 continue
-            behind = _until(event, step)
+            behind = [skipped.get((outcome.run, one.id), one) for one in _until(event, step)]
             untouched = at.status is Status.PENDING and not at.attempt
             if untouched and all(one.status in DONE for one in behind):
-                found = event
+                found = with_slip(event, [*behind, *event.envelope.routing_slip[len(behind) :]])
         if found is None:
             known = {one.id for outcome in outcomes for one in decode(outcome.event).envelope.routing_slip}
             if step in known:
@@ -187,6 +188,12 @@ def _until(event: Event, step: str) -> list[RoutingStep]:
 def _from(event: Event, step: str) -> list[RoutingStep]:
     steps = event.envelope.routing_slip[len(_until(event, step)) :]
     return [one for one in steps if hints.UNDOES not in one.attributes]
+
+
+def _skipped(outcomes: list[Outcome]) -> dict[tuple[int, str], RoutingStep]:
+    """By run. What the router skips is no outcome of its own: it shows in that of the step after it."""
+    steps = [(outcome.run, step) for outcome in outcomes for step in decode(outcome.event).envelope.routing_slip]
+    return {(run, step.id): step for run, step in steps if step.status is Status.SKIP}
 
 
 def _attempts(outcomes: list[Outcome]) -> dict[str, int]:

@@ -1,0 +1,192 @@
+"""`slipstream slip`: where messages are on their itineraries, and what a person can do about it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from slipstream.cli.complete import complete_slip
+from slipstream.cli.output import EXIT_CODES, Output, warn_if
+from slipstream.cli.slip_control import approve, copy, deny, pause, pauses, rerun, resume, signal
+from slipstream.cli.slip_routes import check
+from slipstream.cli.slip_run import router, run, worker
+from slipstream.cli.slip_store import known_timeline, on_a_store, timeline_of
+from slipstream.cli.values import Duration, duration_text
+
+if TYPE_CHECKING:
+    from slipstream.slip import SlipSettings
+    from slipstream.slip.store import Store, Tracked
+
+
+@click.group()
+def slip() -> None:
+    """See where messages are on their itineraries, and help those that do not move.
+
+    All of it goes through the store that router and workers share, at --store or SLIP_STORE: also beside an application
+    that has its broker inside. What is asked for here is done by the router, as soon as it looks.
+    """
+
+
+# Looking
+
+
+@slip.command(epilog=EXIT_CODES)
+@click.argument("correlation_id", shell_complete=complete_slip)
+@on_a_store
+async def show(store: Store, settings: SlipSettings, output: Output, correlation_id: str) -> None:
+    """Draw where a message was, is, and still has to go.
+
+    A line is an attempt at a step: its bar is ··· while the message was on its way or in a pause, ███ while somebody
+    worked at it, ─── while it waited for a person, a signal or branches. The last line says what is going on.
+
+    \b
+    [bold]Examples[/]
+      slipstream slip show c-123
+      slipstream slip show c-123 --json
+    """
+    from slipstream.cli.slip_timeline import draw  # noqa: PLC0415
+
+    found = await known_timeline(store, settings, correlation_id)
+    if output.as_json:
+        output.json(found)
+        return
+    for line in draw(found, output.out.width, dt.datetime.now(dt.UTC)):
+        output.out.print(line, soft_wrap=True)
+
+
+@slip.command("list", epilog=EXIT_CODES)
+@click.option("--stuck", is_flag=True, help="Those under way that have not moved for a while, the longest first.")
+@click.option("--for", "unmoved_ms", type=Duration(), help="With --stuck: how long that is; also SLIP_STUCK_AFTER_MS.")
+@click.option("--failed", is_flag=True, help="Those that are dead letters.")
+@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
+@on_a_store
+async def list_slips(
+    store: Store, settings: SlipSettings, output: Output, stuck: bool, unmoved_ms: int | None, failed: bool, limit: int
+) -> None:
+    """List messages, the newest first.
+
+    \b
+    [bold]Examples[/]
+      slipstream slip list --stuck
+      slipstream slip list --stuck --for 1h
+    """
+    if stuck and failed:
+        raise click.UsageError("--stuck are under way and --failed are not: one of them")
+    if unmoved_ms is not None and not stuck:
+        raise click.UsageError("--for goes with --stuck")
+    now_ms = time.time_ns() // 1_000_000
+    unmoved_ms = settings.stuck_after_ms if unmoved_ms is None else unmoved_ms
+    if stuck:
+        found = await store.tracked(ended=False, moved_before_ms=now_ms - unmoved_ms, limit=limit + 1)
+        found = [each for each in found if not await _is_left_over(store, each)]
+    elif failed:
+        ended = await store.tracked(ended=True, limit=FAILED_LOOKED_AT)
+        found = [each for each in ended if each.state == "dead-lettered"]
+    else:
+        found = await store.tracked(limit=limit + 1)
+    more, found = len(found) > limit, found[:limit]
+    reasons = [await _reason(store, each) for each in found]
+    if output.as_json:
+        for each, reason in zip(found, reasons, strict=True):
+            output.json({**_plain(each), "reason": reason})
+    elif not found:
+        output.say(
+            f"nothing is stuck: whatever is under way has moved in the last {duration_text(unmoved_ms)}"
+            if stuck
+            else "no message has failed, of those that are kept"
+            if failed
+            else "no messages: none has come yet, or no router keeps their history"
+        )
+    else:
+        _show_list(output, found, reasons, now_ms)
+        if more:
+            output.note(f"[dim]there are more than {limit}: see them with --limit[/]")
+
+
+FAILED_LOOKED_AT = 10_000
+
+
+def _show_list(output: Output, found: list[Tracked], reasons: list[str], now_ms: int) -> None:
+    from slipstream.cli.slip_timeline import fit  # noqa: PLC0415
+
+    names = ["CORRELATION ID", "TYPE", "STATE", "STEP", ">MOVED"]
+    rows = [
+        (
+            each.slip,
+            each.kind,
+            warn_if(each.state == "dead-lettered", each.state),
+            each.step or "-",
+            f"{duration_text(max(0, now_ms - each.moved_ms))} ago",
+        )
+        for each in found
+    ]
+    # The reason has the room that the others leave: a correlationId that is cut short is good for nothing.
+    taken = sum(max(len(name) + 1, *(len(row[column]) for row in rows)) + 2 for column, name in enumerate(names))
+    room = max(20, output.out.width - taken)
+    output.table(
+        [*names, "WHY"],
+        [(*row, fit(reason, room)) for row, reason in zip(rows, reasons, strict=True)],
+    )
+
+
+async def _is_left_over(store: Store, tracked: Tracked) -> bool:
+    """A branch of a message that is over: nobody waits for it, and nobody tells its end."""
+    found = await timeline_of(store, tracked.slip)
+    if found is None or not found.parent:
+        return False
+    parent = await timeline_of(store, found.parent)
+    return parent is not None and parent.state != "under way"
+
+
+IN_A_WORD = {
+    "approval": "waits for approval",
+    "signal": "waits for a signal",
+    "chunks": "waits for chunks",
+    "branches": "waits for branches",
+    "at work": "working",
+    "not taken up": "no worker?",
+    "ending": "no router?",
+}
+
+
+async def _reason(store: Store, tracked: Tracked) -> str:
+    """In a word, and where."""
+    from slipstream.cli.slip_timeline import error_text  # noqa: PLC0415
+
+    if tracked.ended and tracked.state == "completed":
+        return ""
+    found = await timeline_of(store, tracked.slip)
+    if found is None:
+        return ""
+    standing = found.standing
+    if standing.going == "dead-lettered":
+        return error_text(standing.error) if standing.error is not None else ""
+    words = {
+        "at work": "working",
+        "not taken up": "no worker?",
+        "ending": "no router?",
+        "approval": "waits for approval",
+    }
+    words |= {"signal": "waits for a signal", "chunks": "waits for chunks", "branches": "waits for branches"}
+    return " at ".join(part for part in (words.get(standing.going, standing.going), standing.step) if part)
+
+
+def _plain(tracked: Tracked) -> dict[str, Any]:
+    import msgspec  # noqa: PLC0415
+
+    fields: dict[str, Any] = msgspec.to_builtins(tracked)
+    return {"correlationId": fields.pop("slip"), "type": fields.pop("kind"), **fields}
+
+
+for command in (approve, deny, signal, pause, resume, pauses, rerun, copy, run, router, worker, check):
+    slip.add_command(command)
+
+click.rich_click.COMMAND_GROUPS["slipstream slip"] = [
+    {"name": "Look", "commands": ["show", "list", "pauses"]},
+    {"name": "Help a message", "commands": ["approve", "deny", "signal", "rerun", "copy"]},
+    {"name": "Help a step", "commands": ["pause", "resume"]},
+    {"name": "Run", "commands": ["run", "router", "worker", "check"]},
+]

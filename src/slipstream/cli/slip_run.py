@@ -1,0 +1,171 @@
+"""`slipstream slip run`, `router` and `worker`: routers and workers as programs, until SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import rich_click as click
+from rich.markup import escape
+
+from slipstream.cli.output import EXIT_CODES, Output, answering
+from slipstream.cli.slip_store import exit_code, slip_settings
+
+if TYPE_CHECKING:
+    from slipstream.slip import Router, SlipSettings, Worker
+
+INSIDE = {"embedded", "memory"}
+"""Drivers whose broker is inside the process that uses it."""
+
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+
+ROUTES = click.option("--routes", help="The route table, which is watched for changes; also SLIP_ROUTES.")
+
+
+def _service_options(command: CommandT) -> CommandT:
+    levels = click.Choice(["debug", "info", "warning", "error"])
+    for option in reversed(
+        [
+            click.option("--store", help="What router and workers share: a file, or redis://…; also SLIP_STORE."),
+            click.option("--log-level", type=levels, default="info", show_default=True, help="What is logged."),
+            click.option(
+                "--log-format",
+                type=click.Choice(["text", "json"]),
+                default="text",
+                show_default=True,
+                help="For people or for machines.",
+            ),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+@click.command(epilog=EXIT_CODES)
+@click.argument("references", nargs=-1, required=True, metavar="MODULE:NAME...")
+@ROUTES
+@_service_options
+def run(references: tuple[str, ...], routes: str | None, **given: Any) -> None:
+    """Run a router and workers in one process, until SIGTERM or Ctrl-C; then what is under way may finish.
+
+    Each MODULE:NAME is a Worker, or the Router if there are no --routes; modules are looked for here first. The bus is
+    that of the environment (MESSAGE_BUS_DRIVER). With the embedded broker, one process for all is the only way.
+
+    \b
+    [bold]Examples[/]
+      slipstream slip run --routes routes.yaml shop:worker
+      slipstream slip run shop:router shop:worker billing:worker
+    """
+    _serve(references, routes, ("Router", "Worker"), **given)
+
+
+@click.command(epilog=EXIT_CODES)
+@click.argument("reference", required=False, metavar="[MODULE:NAME]")
+@ROUTES
+@_service_options
+def router(reference: str | None, routes: str | None, **given: Any) -> None:
+    """Run a router: of a route table, or a Router object that has planners as well.
+
+    \b
+    [bold]Examples[/]
+      slipstream slip router --routes routes.yaml
+      slipstream slip router shop:router
+    """
+    _serve(() if reference is None else (reference,), routes, ("Router",), **given)
+
+
+@click.command(epilog=EXIT_CODES)
+@click.argument("references", nargs=-1, required=True, metavar="MODULE:NAME...")
+@_service_options
+def worker(references: tuple[str, ...], **given: Any) -> None:
+    """Run workers, on a bus that they share with a router elsewhere.
+
+    \b
+    [bold]Examples[/]
+      slipstream slip worker shop:worker
+    """
+    _serve(references, None, ("Worker",), **given)
+
+
+def _serve(
+    references: Sequence[str],
+    routes: str | None,
+    wanted: tuple[str, ...],
+    *,
+    store: str | None,
+    log_level: str,
+    log_format: str,
+) -> None:
+    from slipstream.cli.logs import configure_logging  # noqa: PLC0415 - --help needs none of this
+
+    with answering(False, exit_code) as output:
+        settings = slip_settings(store)
+        configure_logging(log_level, log_format)
+        if len(wanted) == 1:
+            _check_bus(wanted[0])
+        services = [load_service(reference, wanted) for reference in references]
+        if "Router" in wanted:
+            services = _with_router(services, routes or settings.routes, given=routes is not None)
+        asyncio.run(_run(services, settings, output, references))
+
+
+def _check_bus(alone: str) -> None:
+    from slipstream.bus import InvalidArgument, load_settings  # noqa: PLC0415
+
+    driver = load_settings({}).driver
+    if driver in INSIDE:
+        others = "workers" if alone == "Router" else "a router"
+        raise InvalidArgument(
+            f"MESSAGE_BUS_DRIVER is {driver}, whose broker is inside one process, and out of reach of {others} "
+            "elsewhere: run all of them together with `slipstream slip run`, or name a bus for several processes"
+        )
+
+
+def _with_router(services: list[Router | Worker], routes: str, *, given: bool) -> list[Router | Worker]:
+    from slipstream.slip import InvalidSlip, Router  # noqa: PLC0415
+
+    routers = [service for service in services if isinstance(service, Router)]
+    if routers and given:
+        raise InvalidSlip("there is a Router, which has routes of its own, and --routes: one of them")
+    if len(routers) > 1:
+        raise InvalidSlip("there are two Routers: a process needs one")
+    if routers:
+        return services
+    if not routes:
+        raise InvalidSlip("there are no routes: name a table with --routes or SLIP_ROUTES, or a Router as MODULE:NAME")
+    return [Router(routes), *services]
+
+
+def load_service(reference: str, wanted: tuple[str, ...]) -> Router | Worker:
+    """Raises InvalidSlip if it cannot be imported, or is something else."""
+    from slipstream.slip import InvalidSlip, Router, Worker  # noqa: PLC0415
+
+    module_name, _, name = reference.partition(":")
+    if not module_name or not name:
+        raise InvalidSlip(f"{reference!r} is no MODULE:NAME, such as shop:worker")
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # a file beside you, which an installed command would not find
+    try:
+        found: object = importlib.import_module(module_name)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except Exception as error:
+        raise InvalidSlip(f"{reference} cannot be imported: {type(error).__name__}: {error}") from error
+    for name, kind in (("Router", Router), ("Worker", Worker)):
+        if name in wanted and isinstance(found, kind):
+            return found
+    raise InvalidSlip(f"{reference} is no {' or '.join(wanted)}, but of type {type(found).__name__}")
+
+
+async def _run(
+    services: list[Router | Worker], settings: SlipSettings, output: Output, references: Sequence[str]
+) -> None:
+    from slipstream.slip import serving  # noqa: PLC0415
+
+    async with serving(*services, settings=settings) as bus:
+        what = ", ".join(references) or "the router"
+        output.note(f"[dim]{escape(what)} at work on the {bus.settings.driver} bus; stop with SIGTERM or Ctrl-C[/]")
+        await bus.until_stopped()
