@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import sys
 
@@ -12,6 +13,7 @@ from slipstream.slip.service import Service
 ROUTES = RouteTable.of(
     {
         "routes": {
+            "poison.v1": {"steps": ["drink"]},
             "order.v1": {
                 "steps": [
                     "reserve",
@@ -19,7 +21,7 @@ ROUTES = RouteTable.of(
                     "charge",
                     "ship",
                 ]
-            }
+            },
         }
     }
 )
@@ -43,6 +45,10 @@ def make_worker() -> Worker:
         @worker.undo(step_id)
         async def undo(work: Work) -> None:
             pass
+
+    @worker.step("drink")
+    async def drink(work: Work) -> None:
+        os._exit(1)
 
     return worker
 

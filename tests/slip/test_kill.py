@@ -17,6 +17,7 @@ import pytest
 from slipstream.bus import Message, open_bus
 from slipstream.slip import Progress, open_store, submit
 from slipstream.slip.topics import DEAD_LETTERS, EGRESS, PROGRESS
+from tests.bus.recorder import Recorder
 from tests.bus.sites import make_site
 from tests.client.loop import in_loop
 
@@ -34,7 +35,7 @@ class Crew:
     """Processes that are killed, and replaced."""
 
     def __init__(self, environment: dict[str, str]) -> None:
-        self._environment = {**os.environ, **ENVIRONMENT, **environment}
+        self._environment = {**os.environ, **ENVIRONMENT, **environment}  # the last counts
         self._processes: list[tuple[str, asyncio.subprocess.Process]] = []
 
     async def start(self, role: str) -> None:
@@ -57,6 +58,11 @@ class Crew:
         role, process = self._processes.pop(random.randrange(len(self._processes)))
         await self._kill(process)
         return role
+
+    async def death(self) -> None:
+        """Of the last that was started, by its own hand."""
+        _, process = self._processes.pop()
+        await process.wait()
 
     async def kill_all(self) -> None:
         for _, process in self._processes:
@@ -134,6 +140,29 @@ async def test_every_message_ends_once_though_routers_and_workers_are_killed(dri
         site.close()
     assert witness.ends == Counter([*slips, "last"])
     assert witness.letters == Counter([*slips, "last"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("driver", ["http", "nats"])
+@in_loop
+async def test_what_kills_its_workers_is_a_dead_letter_in_the_end(driver: str, tmp_path: Path) -> None:
+    site = make_site(driver)
+    environment = {**site.environment(), "SLIP_STORE": str(tmp_path / "slips.db"), "SLIP_MAX_DEATHS": "2"}
+    dead = Recorder()
+    try:
+        async with open_bus(**site.settings()) as bus, crew(environment) as processes:
+            await bus.subscribe(DEAD_LETTERS, "test", dead)
+            await processes.start("router")
+            await submit(bus, "poison.v1", {}, source="test", correlation_id="c-1")
+            for _ in range(2):
+                await processes.start("worker")
+                await processes.death()
+            await processes.start("worker")
+            (letter,) = await dead.have(1)
+    finally:
+        site.close()
+    assert letter.json()["error"]["code"] == "worker_lost"
+    assert letter.json()["lastStep"]["id"] == "drink"
 
 
 async def _kill_now_and_then(processes: Crew, times: int) -> None:

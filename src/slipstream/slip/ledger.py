@@ -64,10 +64,11 @@ class Ledger:
         kept = await self.store.get(record(correlation_id), OUTCOME + dedupe_key(correlation_id, step_id, attempt))
         return None if kept is None else decode(_outcomes.decode(kept).event)
 
-    async def settle(self, event: Event, step_id: str, attempt: int) -> Event:
-        """The event after this attempt: as it was first written, which need not be this one."""
+    async def settle(self, event: Event, step_id: str, attempt: int, data: bytes | None = None) -> Event:
+        """The event after this attempt: as it was first written, which need not be this one. `data` is the event, if it
+        is encoded."""
         correlation_id = event.envelope.correlation_id
-        outcome = Outcome(_now_ms(), run_of(event), step_id, attempt, encode(event))
+        outcome = Outcome(_now_ms(), run_of(event), step_id, attempt, data or encode(event))
         name = OUTCOME + dedupe_key(correlation_id, step_id, attempt)
         timeout_at = event.envelope.timeout_at
         left_ms = 0 if timeout_at is None else max(0, round(timeout_at.timestamp() * 1000) - outcome.at_ms)

@@ -23,14 +23,14 @@ class Outbox:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
 
-    async def send(self, topic: str, event: Event, message_id: str) -> asyncio.Future[str]:
-        """On its way when this returns, and safe when the future is done."""
+    async def send(self, topic: str, event: Event, message_id: str, data: bytes | None = None) -> asyncio.Future[str]:
+        """On its way when this returns, and safe when the future is done. `data` is the event, if it is encoded."""
         correlation_id = event.envelope.correlation_id
         step = active(event)
         attributes = hints.transport(step) if step is not None else {}
         attributes["correlationId"] = correlation_id
         attributes["stepId"] = step.id if step is not None else ""
-        return await self._bus.send(topic, encode(event), attributes, correlation_id, message_id=message_id)
+        return await self._bus.send(topic, data or encode(event), attributes, correlation_id, message_id=message_id)
 
     async def bury(self, letter: DeadLetter, message_id: str) -> None:
         envelope = letter.envelope

@@ -62,14 +62,16 @@ class Progress(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, 
 
 
 _encode = msgspec.json.Encoder().encode
-_decoder = msgspec.json.Decoder(list[Progress])
-_parts = msgspec.json.Decoder(list[msgspec.Raw])
+_decoder = msgspec.json.Decoder(Progress)
+_splitter = msgspec.json.Decoder(list[msgspec.Raw])
 
 decode_progress = _decoder.decode
-"""Of a message of `slip.events`."""
 
-split_progress = _parts.decode
-"""Into the bytes of each."""
+
+def split_progress(data: bytes) -> list[bytes]:
+    """A message of `slip.events` into its events."""
+    return [bytes(part) for part in _splitter.decode(data)]
+
 
 TOGETHER_MAX = 200
 """In one message: some fifty kilobytes."""

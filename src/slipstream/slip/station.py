@@ -18,7 +18,7 @@ from slipstream.bus import Bus, Message, Reject, Retry, Subscription
 from slipstream.slip import hints
 from slipstream.slip.advance import Send, advance
 from slipstream.slip.errors import Pause, Skip, StepFailed
-from slipstream.slip.event import Event, Malformed, RoutingStep, Status, StepError, decode
+from slipstream.slip.event import Event, Malformed, RoutingStep, Status, StepError, decode, encode
 from slipstream.slip.ledger import Held, Ledger
 from slipstream.slip.metrics import metrics_in
 from slipstream.slip.outbox import Outbox
@@ -181,43 +181,48 @@ class RunningStation:
             "slip.attempt": step.attempt or 0,
         }
         with span(f"step {step.id}", message.attributes.get("traceparent", ""), attributes) as active_span:
-            after = await self._do(work, step)
+            after, data = await self._do(work, step)
             ended = find(after, step.id)
             assert ended is not None
             if ended.error is not None:
                 mark_failed(active_span, ended.error.message or ended.error.code)
-            await self._conclude(after, step, told)
+            await self._conclude(after, step, told, data)
 
-    async def _do(self, work: Work, step: RoutingStep) -> Event:
-        """The event as the attempt leaves it."""
+    async def _do(self, work: Work, step: RoutingStep) -> tuple[Event, bytes | None]:
+        """The event as the attempt leaves it, and as bytes: what cannot be sent is a failure of the step."""
         try:
-            timeout_s = self._timeout_s(step)
+            after = await self._call_in_time(work, step)
+            return after, encode(after)
+        except Pause as pause:
+            await self._pause(work, step, pause)
+            raise Retry(str(pause), delay=PAUSED_RETRY_S) from pause
+        except Retry as retry:
+            return self._failed(work, step, StepError("retry", str(retry), retryable=True), retry.delay_ms), None
+        except Reject as rejection:
+            return self._failed(work, step, StepError("rejected", str(rejection), retryable=False)), None
+        except StepFailed as failed:
+            return self._failed(work, step, StepError(failed.code, failed.message or None, failed.retryable)), None
+        except Exception as error:
+            log.exception("step %s failed, attempt %d of %s", step.id, step.attempt, work.correlation_id)
+            return self._failed(work, step, _step_error(error)), None
+
+    async def _call_in_time(self, work: Work, step: RoutingStep) -> Event:
+        timeout_s = self._timeout_s(step)
+        try:
             if timeout_s is None:
                 returned = await self._call(work)
             else:
                 async with asyncio.timeout(timeout_s):
                     returned = await self._call(work)
-            return work.done(settled(step, Status.OK, _now()), returned)
         except Skip as skip:
             work.note(str(skip))
             return work.done(settled(step, Status.SKIP, _now()), None)
-        except Pause as pause:
-            await self._pause(work, step, pause)
-            raise Retry(str(pause), delay=PAUSED_RETRY_S) from pause
-        except Retry as retry:
-            return self._failed(work, step, StepError("retry", str(retry), retryable=True), retry.delay_ms)
-        except Reject as rejection:
-            return self._failed(work, step, StepError("rejected", str(rejection), retryable=False))
-        except StepFailed as failed:
-            return self._failed(work, step, StepError(failed.code, failed.message or None, failed.retryable))
         except TimeoutError as error:
-            if not _is_ours(error, self._timeout_s(step)):
-                return self._failed(work, step, _step_error(error))
-            reason = f"not done after {self._timeout_s(step):g} s"
-            return self._failed(work, step, StepError("step_timeout", reason, retryable=True))
-        except Exception as error:
-            log.exception("step %s failed, attempt %d of %s", step.id, step.attempt, work.correlation_id)
-            return self._failed(work, step, _step_error(error))
+            # Ours has a cause: the cancellation of the handler. One that the handler raised is like any other error.
+            if timeout_s is None or not isinstance(error.__cause__, asyncio.CancelledError):
+                raise
+            raise StepFailed("step_timeout", f"not done after {timeout_s:g} s") from error
+        return work.done(settled(step, Status.OK, _now()), returned)
 
     async def _call(self, work: Work) -> object:
         handler = self._station.handler
@@ -259,10 +264,15 @@ class RunningStation:
 
     # What became of it
 
-    async def _conclude(self, after: Event, step: RoutingStep, told: list[asyncio.Future[Any]]) -> None:
-        await self._pass_on(await self._ledger.settle(after, step.id, step.attempt or 0), step, told)
+    async def _conclude(
+        self, after: Event, step: RoutingStep, told: list[asyncio.Future[Any]], data: bytes | None = None
+    ) -> None:
+        kept = await self._ledger.settle(after, step.id, step.attempt or 0, data)
+        await self._pass_on(kept, step, told, data if kept is after else None)
 
-    async def _pass_on(self, after: Event, step: RoutingStep, told: list[asyncio.Future[Any]]) -> None:
+    async def _pass_on(
+        self, after: Event, step: RoutingStep, told: list[asyncio.Future[Any]], data: bytes | None = None
+    ) -> None:
         """Where the outcome says. It may be another's, and what he has said is said again: with the same id."""
         ended = find(after, step.id)
         assert ended is not None
@@ -270,7 +280,7 @@ class RunningStation:
         topic, going = self._next(after, ended)
         correlation_id = after.envelope.correlation_id
         message_id = identity(correlation_id, run_of(after), step.id, step.attempt or 0, "outcome")
-        told.append(await self._outbox.send(topic, going, message_id))
+        told.append(await self._outbox.send(topic, going, message_id, data if going is after else None))
         for future in told:
             await future
 
@@ -309,11 +319,6 @@ def _deaths(step: RoutingStep) -> str:
 
 def _step_error(error: BaseException) -> StepError:
     return StepError(type(error).__name__, handlers.said(error) or None, retryable=True)
-
-
-def _is_ours(error: TimeoutError, timeout_s: float | None) -> bool:
-    """Ours has a cause: the cancellation of the handler. One that the handler raised is like any other error."""
-    return timeout_s is not None and isinstance(error.__cause__, asyncio.CancelledError)
 
 
 def _now() -> dt.datetime:

@@ -29,11 +29,11 @@ class Tracker:
 
     async def _note(self, message: Message) -> None:
         try:
-            told = zip(decode_progress(message.data), split_progress(message.data), strict=True)
+            told = [(decode_progress(data), data) for data in split_progress(message.data)]
         except msgspec.MsgspecError as error:
             log.warning("%r tells nothing of slips: %s", message, error)
             return
-        await asyncio.gather(*(self._track(progress, bytes(data)) for progress, data in told))
+        await asyncio.gather(*(self._track(progress, data) for progress, data in told))
 
     async def _track(self, progress: Progress, data: bytes) -> None:
         await self._store.track(
