@@ -83,6 +83,11 @@ class Lab:
     async def told(self, what: str, correlation_id: str = "c-1") -> None:
         await self.until(lambda: what in self.kinds(correlation_id))
 
+    async def until_kept(self, correlation_id: str, fact: str) -> None:
+        """The store tells nobody what is written into it."""
+        while await self.store.get(f"slip:{correlation_id}", fact) is None:
+            await asyncio.sleep(0)
+
     async def submit(self, event_type: str = "order.v1", payload: Any = None, **given: Any) -> str:
         return await submit(
             self.bus,

@@ -1,0 +1,221 @@
+"""What people do with slips: run them again, or a copy of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from slipstream.bus.bus import Opening
+from slipstream.slip import Control, InvalidSlip, Reject, Work, Worker
+from tests.client.loop import in_loop
+from tests.slip.lab import lab, summary, table
+
+OpenBus = Callable[[], Opening]
+
+
+class Shop:
+    def __init__(self, *, broken: bool = True) -> None:
+        self.worker = Worker()
+        self.broken = broken
+        self.seen: list[tuple[str, int, Any]] = []
+        self.undone: list[tuple[str, Any]] = []
+
+        @self.worker.step("reserve")
+        async def reserve(work: Work) -> None:
+            self.note(work)
+            work.payload["reserved"] = True
+            if work.payload.get("careful"):
+                work.undo_with(work.attempt)
+
+        @self.worker.undo("reserve")
+        async def release(work: Work) -> None:
+            self.undone.append((work.correlation_id, work.record))
+
+        @self.worker.step("charge")
+        async def charge(work: Work) -> None:
+            self.note(work)
+            if self.broken:
+                raise Reject("card declined")
+            work.payload["reply"] = "thanks"
+
+        @self.worker.step("ship")
+        async def ship(work: Work) -> None:
+            self.note(work)
+
+    def note(self, work: Work) -> None:
+        self.seen.append((work.step.id, work.attempt, dict(work.payload)))
+
+
+ROUTES = table("reserve", "charge", "ship")
+
+
+@in_loop
+async def test_a_message_is_run_again_from_a_step_with_the_payload_as_it_was(memory_bus: OpenBus) -> None:
+    shop = Shop()
+    async with memory_bus() as bus, lab(bus, ROUTES, shop.worker) as made:
+        await made.submit(payload={"order": 1})
+        assert (await made.ended()).kind == "dead-lettered"
+        shop.broken = False
+        await Control(made.store, made.settings).rerun("c-1", "charge")
+        assert (await made.ended(run=1)).kind == "completed"
+        await made.until(lambda: len(made.delivered) > 0)
+    assert [step for step, _, _ in shop.seen] == ["reserve", "charge", "charge", "ship"]
+    assert shop.seen[2] == ("charge", 1, {"order": 1, "reserved": True})
+    assert len(made.delivered) == 1
+    assert "rerun" in made.kinds()
+
+
+@in_loop
+async def test_again_and_again_and_it_fails_again(memory_bus: OpenBus) -> None:
+    shop = Shop()
+    async with memory_bus() as bus, lab(bus, ROUTES, shop.worker) as made:
+        control = Control(made.store, made.settings)
+        await made.submit()
+        await made.ended()
+        for run in (1, 2):
+            await control.rerun("c-1", "charge")
+            assert (await made.ended(run=run)).kind == "dead-lettered"
+        shop.broken = False
+        await control.rerun("c-1", "reserve")
+        assert (await made.ended(run=3)).kind == "completed"
+        await control.rerun("c-1", "ship")
+        assert (await made.ended(run=4)).kind == "completed"
+    assert [(step, attempt) for step, attempt, _ in shop.seen] == [
+        ("reserve", 0),
+        ("charge", 0),
+        ("charge", 1),
+        ("charge", 2),
+        ("reserve", 1),
+        ("charge", 3),
+        ("ship", 0),
+        ("ship", 1),
+    ]
+
+
+@in_loop
+async def test_what_was_undone_must_be_done_again_first(memory_bus: OpenBus) -> None:
+    shop = Shop()
+    async with memory_bus() as bus, lab(bus, ROUTES, shop.worker) as made:
+        control = Control(made.store, made.settings)
+        await made.submit(payload={"careful": True})
+        await made.ended()
+        assert shop.undone == [("c-1", 0)]
+        with pytest.raises(InvalidSlip, match="reserve had been undone: run it again from reserve"):
+            await control.rerun("c-1", "charge")
+        await control.rerun("c-1", "reserve")
+        await made.ended(run=1)
+        assert shop.undone == [("c-1", 0), ("c-1", 1)], "and in that run it is undone again"
+        shop.broken = False
+        await control.rerun("c-1", "reserve")
+        assert (await made.ended(run=2)).kind == "completed"
+
+
+@in_loop
+async def test_a_copy_has_a_life_and_a_payload_of_its_own(memory_bus: OpenBus) -> None:
+    shop = Shop(broken=False)
+    async with memory_bus() as bus, lab(bus, ROUTES, shop.worker) as made:
+        control = Control(made.store, made.settings)
+        await made.submit(payload={"order": 1})
+        await made.ended()
+        copied = await control.copy("c-1", "charge", payload={"order": 2})
+        await made.ended(copied)
+        named = await control.copy("c-1", "ship", correlation_id_of_copy="mine")
+        await made.ended("mine")
+        await made.until(lambda: len(made.delivered) == 3)
+        with pytest.raises(InvalidSlip, match="there is a message mine already"):
+            await control.copy("c-1", "ship", correlation_id_of_copy="mine")
+    assert named == "mine"
+    assert copied.startswith("c-1~")
+    assert shop.seen[3] == ("charge", 0, {"order": 2})
+    assert made.kinds("c-1").count("completed") == 1
+
+
+@in_loop
+async def test_what_makes_no_sense_is_said(memory_bus: OpenBus) -> None:
+    shop = Shop()
+    async with memory_bus() as bus, lab(bus, ROUTES, shop.worker) as made:
+        control = Control(made.store, made.settings)
+        await made.submit()
+        await made.ended()
+        with pytest.raises(InvalidSlip, match="nothing is kept of c-7"):
+            await control.rerun("c-7", "charge")
+        with pytest.raises(InvalidSlip, match=r"c-1 has no step pay; there are charge, reserve"):
+            await control.rerun("c-1", "pay")
+        with pytest.raises(InvalidSlip, match="has not come to ship"):
+            await control.rerun("c-1", "ship")
+
+
+# Undoing
+
+
+@in_loop
+async def test_what_is_done_is_undone_in_reverse_on_every_engine(any_bus: OpenBus) -> None:
+    worker, undone = Worker(), list[str]()
+    for step_id in ("a", "b", "c"):
+
+        @worker.step(step_id)
+        async def do(work: Work) -> None:
+            if work.step.id == "c":
+                raise Reject("no")
+            work.undo_with({"id": work.step.id})
+
+        @worker.undo(step_id)
+        async def undo(work: Work) -> None:
+            undone.append(work.record["id"])
+
+    async with any_bus() as bus, lab(bus, table("a", "b", "c", "d"), worker) as made:
+        await made.submit()
+        await made.until(lambda: len(made.dead) > 0)
+        await made.ended()
+    assert undone == ["b", "a"]
+    assert summary(made.dead[0]) == {
+        "router": "OK",
+        "a": "OK",
+        "b": "OK",
+        "c": "ERROR",
+        "d": "SKIP",
+        "undo:b": "OK",
+        "undo:a": "OK",
+    }
+    assert made.dead[0]["lastStep"]["id"] == "c"
+    assert made.dead[0]["compensation"] == {"undone": ["b", "a"], "failed": []}
+    assert made.kinds()[-5:] == [
+        "started undo:b",
+        "compensated undo:b",
+        "started undo:a",
+        "compensated undo:a",
+        "dead-lettered c",
+    ]
+
+
+@in_loop
+async def test_what_cannot_be_undone_is_told_and_keeps_nobody_from_it(memory_bus: OpenBus) -> None:
+    worker, undone = Worker(), list[str]()
+
+    @worker.step("a")
+    @worker.step("b")
+    async def do(work: Work) -> None:
+        work.undo_with(work.step.id)
+
+    @worker.step("c")
+    async def fail(work: Work) -> None:
+        raise Reject("no")
+
+    @worker.undo("a")
+    async def undo_a(work: Work) -> None:
+        undone.append("a")
+
+    @worker.undo("b")
+    async def undo_b(work: Work) -> None:
+        raise RuntimeError("it is gone")
+
+    async with memory_bus() as bus, lab(bus, table("a", "b", "c"), worker) as made:
+        await made.submit()
+        await made.until(lambda: len(made.dead) > 0)
+    assert undone == ["a"]
+    assert made.dead[0]["compensation"] == {"undone": ["a"], "failed": ["b"]}
+    assert made.dead[0]["error"]["message"] == "no"
+    assert "compensation-failed undo:b" in made.kinds()
+    assert made.kinds().count("retried undo:b") == 2
