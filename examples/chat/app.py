@@ -28,7 +28,7 @@ ROUTES = Path(__file__).parent / "routes.yaml"
 
 async def main(questions: list[str]) -> int:
     worker = make_worker(choose_model(), open_library())
-    async with serving(Router(str(ROUTES)), worker) as bus:
+    async with serving(Router(ROUTES), worker) as bus:
         terminal = Terminal(bus, stream=os.environ.get("CHAT_STREAM") == "1")
         await terminal.listen()  # before anything is asked: on Pub/Sub a new group sees nothing older than itself
         if questions:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -255,6 +257,25 @@ async def test_a_planner_that_fails_makes_a_dead_letter(memory_bus: OpenBus) -> 
     assert made.dead[0]["error"]["code"] == "planning_failed"
     assert "a does not lie ahead any more" in made.dead[0]["error"]["message"]
     assert summary(made.dead[0]) == {"router": "OK", "a": "OK", "b": "ERROR"}
+
+
+@in_loop
+async def test_a_changed_file_is_the_table_as_soon_as_the_settings_say(memory_bus: OpenBus, tmp_path: Path) -> None:
+    file = tmp_path / "routes.toml"
+    file.write_text('routes = { "order.v1" = { steps = ["a"] } }')
+    router = Router(file)
+    async with memory_bus() as bus, lab(bus, router, obedient("a", "b"), settings=fast(poll_ms=10)) as made:
+        await made.submit()
+        await made.ended()
+        began = time.monotonic()
+        file.write_text('routes = { "order.v1" = { steps = ["a", "b"] } }')
+        async with asyncio.timeout(30):
+            while router.table.plan(Event(Envelope("1", "test", "c-2"), "order.v1"))[-1].id != "b":
+                await asyncio.sleep(0.005)
+        assert time.monotonic() - began < 0.9, "it was looked at once a second, whatever SLIP_POLL_MS says"
+        await made.submit(correlation_id="c-2")
+        await made.ended("c-2")
+    assert "finished b" in made.kinds("c-2")
 
 
 @in_loop

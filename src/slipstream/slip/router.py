@@ -9,6 +9,7 @@ import fnmatch
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -72,9 +73,10 @@ class Router:
                 itinerary.insert(RoutingStep("retrieval", Status.PENDING), before="llm-bot")
     """
 
-    def __init__(self, routes: RouteTable | WatchedRoutes | str, *, name: str = "", track: bool = True) -> None:
+    def __init__(self, routes: RouteTable | WatchedRoutes | Path | str, *, name: str = "", track: bool = True) -> None:
         """Of a file name, the file is watched. With `track` it also keeps the history that `slipstream slip` shows."""
-        self.routes = WatchedRoutes(routes) if isinstance(routes, str) else routes
+        self.names_file = isinstance(routes, Path | str)
+        self.routes = WatchedRoutes(routes) if isinstance(routes, Path | str) else routes
         self.name = name
         self.track = track
         self.planners: list[tuple[str, Callable[..., object]]] = []
@@ -139,6 +141,8 @@ class RunningRouter:
         self._tasks.append(asyncio.create_task(self._timers.run()))
         routes = self._router.routes
         if isinstance(routes, WatchedRoutes):
+            if self._router.names_file:
+                routes.interval_s = self._settings.poll_ms / 1000
             self._metrics.routes_refused.set_function(lambda: routes.problem is not None)
             self._tasks.append(asyncio.create_task(routes.run()))
 

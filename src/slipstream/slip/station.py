@@ -98,7 +98,7 @@ class RunningStation:
                 told = False
             except Exception:
                 if not told:
-                    log.exception("step %s: whether it is paused is not known; trying on", self._station.step_id)
+                    log.exception("step %s: its pauses are not known; trying on", self._station.step_id)
                 told = True
 
     async def _follow_pauses(self) -> None:
