@@ -239,6 +239,27 @@ async def test_a_planner_changes_what_lies_ahead(memory_bus: OpenBus) -> None:
         await made.until(lambda: len(made.delivered) > 0)
     assert made.delivered[0]["payload"]["done"] == ["a", "c", "extra"]
     assert "started b" not in made.kinds()
+    (skipped,) = [one for one in made.progress if one.kind == "skipped"]
+    assert (skipped.step, skipped.detail) == ("b", "not needed")
+
+
+@in_loop
+async def test_what_is_taken_off_the_itinerary_is_told(memory_bus: OpenBus) -> None:
+    router, worker = Router(table("a", "b", "c", "d")), obedient("b", "c", "d")
+
+    @router.planner("order.v1")
+    def plan(event: Event, itinerary: Itinerary) -> None:
+        itinerary.skip("c", "said the planner")  # each time it is asked
+
+    @worker.step("a")
+    async def take_off(work: Work) -> None:
+        work.itinerary.skip("b", "said the worker")
+
+    async with memory_bus() as bus, lab(bus, router, worker) as made:
+        await made.submit()
+        await made.ended()
+    told = [(one.step, one.detail) for one in made.progress if one.kind == "skipped"]
+    assert told == [("c", "said the planner"), ("b", "said the worker")]
 
 
 @in_loop

@@ -43,7 +43,7 @@ from slipstream.slip.rules import rules_of
 from slipstream.slip.service import run
 from slipstream.slip.settings import SlipSettings, load_settings, subscribe_options
 from slipstream.slip.slip import ROUTER as ROUTER_STEP
-from slipstream.slip.slip import active, is_undoing, plan, run_of, settled, with_slip, with_step
+from slipstream.slip.slip import active, is_undoing, plan, run_of, settled, skipped_since, with_slip, with_step
 from slipstream.slip.store import Store, Timer
 from slipstream.slip.timers import Timers
 from slipstream.slip.topics import EGRESS, INGRESS, ROUTER, SIGNALS
@@ -263,7 +263,12 @@ class RunningRouter:
         steps = envelope.routing_slip
         ids = tuple(step.id for step in steps)
         began = steps[0].started_at or _now()
-        await self._reporter.tell("planned", event, None, began, steps=ids)
+        told = [self._reporter.tell("planned", event, None, began, steps=ids)]
+        for step in steps:
+            if step.status is Status.SKIP:  # by a planner
+                told.append(self._reporter.tell("skipped", event, step, began, detail=step.notes or ""))
+        for future in told:
+            await future
         if envelope.timeout_at is not None:
             due_ms = round(envelope.timeout_at.timestamp() * 1000)
             timer_id = _timeout_id(envelope.correlation_id, run_of(event))
@@ -300,10 +305,10 @@ class RunningRouter:
             changed = await self._ask_planners(event, now) if self._router.planners else event
             decision = advance(changed, now, self._rules)
         except (ConditionFailed, InvalidSlip) as error:
-            decision = self._planning_failed(event, str(error), now)
+            changed, decision = event, self._planning_failed(event, str(error), now)
         told: list[asyncio.Future[Any]] = []
-        for step in decision.skipped:
-            told.append(self._reporter.tell("skipped", event, step, now, error=step.error))
+        for step in (*skipped_since(event, changed), *decision.skipped):
+            told.append(self._reporter.tell("skipped", event, step, now, error=step.error, detail=step.notes or ""))
         match decision:
             case Send():
                 step = decision.step
