@@ -464,3 +464,47 @@ async def test_the_time_of_the_route_is_that_of_its_messages(memory_bus: OpenBus
         await made.until(lambda: len(made.delivered) > 0)
     timeout_at = dt.datetime.fromisoformat(made.delivered[0]["envelope"]["timeoutAt"])
     assert dt.timedelta(minutes=59) < timeout_at - before < dt.timedelta(minutes=61)
+
+
+# What comes twice
+
+
+@in_loop
+async def test_a_message_that_comes_again_while_it_is_undone_does_not_undo_it_as_well(memory_bus: OpenBus) -> None:
+    """It would take the place of the undoing that is under way, and the message would never end."""
+    worker, undone, may_go_on = Worker(), list[str](), asyncio.Event()
+    for step_id in ("reserve", "charge"):
+
+        @worker.step(step_id)
+        async def do(work: Work) -> None:
+            work.undo_with(work.step.id)
+
+        @worker.undo(step_id)
+        async def undo(work: Work) -> None:
+            undone.append(work.record)
+            if work.record == "charge":
+                await may_go_on.wait()
+
+    @worker.step("ship")
+    async def ship(work: Work) -> None:
+        raise Reject("no such address")
+
+    returned: list[bytes] = []
+
+    async def keep(message: Any) -> None:
+        returned.append(message.data)
+
+    async with memory_bus() as bus, lab(bus, table("reserve", "charge", "ship"), worker) as made:
+        await bus.subscribe(ROUTER, "test", keep)
+        await made.submit()
+        await made.told("started undo:charge")
+        await bus.publish(ROUTER, returned[0])  # as it came back from its first step: its router had not acked it
+        await made.submit(correlation_id="c-2", payload={"other": 1})
+        await made.told("started undo:charge", "c-2")
+        may_go_on.set()
+        assert (await made.ended()).kind == "dead-lettered"
+        await made.ended("c-2")
+        await made.until(lambda: len(made.dead) == 2)
+    assert sorted(undone) == ["charge", "charge", "reserve", "reserve"]
+    for letter in made.dead:
+        assert letter["compensation"] == {"undone": ["charge", "reserve"], "failed": []}

@@ -345,13 +345,13 @@ class RunningRouter:
         correlation_id = event.envelope.correlation_id
         log.info("%s came to the router after its end", correlation_id)
         if end is None or end.outcome == "failed":
-            await self._undo(event)
+            await self._undo(event, end)
 
-    async def _undo(self, event: Event) -> None:
-        """What a message has done that is over, or a branch that nobody waits for."""
+    async def _undo(self, event: Event, end: End | None = None) -> None:
+        """What a message has done that is over, or a branch that nobody waits for; besides what its end undoes."""
         first, *rest = event.envelope.routing_slip
         late = replace(first, attributes=first.attributes | {hints.LATE: "true"})
-        undoing = with_undoing(with_slip(event, [late, *rest]))
+        undoing = with_undoing(with_slip(event, [late, *rest]), () if end is None else end.undoes)
         if is_undoing(undoing.envelope.routing_slip):
             await self.go_on(undoing)
 
@@ -385,8 +385,8 @@ class RunningRouter:
         if steps[0].attributes.get(hints.LATE) == "true":
             return
         if not is_undoing(steps):
-            end = await self._claim_end(before, "failed")
             undoing = with_undoing(event)
+            end = await self._claim_end(before, "failed", _undoes(undoing))
             if end is not None and undoing is not event:
                 await self.go_on(undoing)
                 return
@@ -400,10 +400,10 @@ class RunningRouter:
             await self._outbox.bury(letter, identity(correlation_id, run, "end"))
         await self._tell_end(event, end, decision)
 
-    async def _claim_end(self, before: Event, outcome: str) -> End | None:
+    async def _claim_end(self, before: Event, outcome: str, undoes: tuple[str, ...] = ()) -> End | None:
         """None if the message has ended otherwise, or everybody knows."""
         correlation_id, run = before.envelope.correlation_id, run_of(before)
-        mine = End("completed" if outcome == "completed" else "failed", _state(before))
+        mine = End("completed" if outcome == "completed" else "failed", _state(before), undoes=undoes)
         kept = await self._ledger.claim_end(correlation_id, run, mine)
         if kept.cause != mine.cause or kept.outcome != mine.outcome:
             await self._drop(before, kept)
@@ -441,6 +441,11 @@ def _state(event: Event) -> str:
     """The same for a message that comes again, and another after every step."""
     steps = event.envelope.routing_slip
     return identity(*(f"{step.id}:{step.status}:{step.attempt or 0}" for step in steps))
+
+
+def _undoes(event: Event) -> tuple[str, ...]:
+    attributes = [step.attributes for step in event.envelope.routing_slip]
+    return tuple(each[hints.UNDOES] for each in attributes if hints.UNDOES in each)
 
 
 def _timeout_id(correlation_id: str, run: int) -> str:
