@@ -83,8 +83,10 @@ def run_console(block: str, server: ServerProcess, directory: Path | None = None
         assert plain(output) == plain(command.output), command.line
 
 
-async def run_fragment(example: Example, page: Path, server: ServerProcess, namespace: dict[str, object]) -> None:
-    code = example.text.replace(URL, server.base)
+async def run_fragment(
+    example: Example, page: Path, server: ServerProcess | None, namespace: dict[str, object]
+) -> None:
+    code = example.text if server is None else example.text.replace(URL, server.base)
     compiled = compile(code, page.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
@@ -129,7 +131,8 @@ _DIFFERENT_EACH_TIME = [
     (r"\b\d+-[0-9a-f]{11}\b", "TOPIC-ID"),
     (r"\b[0-9a-f]{11}-\d+\b", "REDRIVE-ID"),
     (r"[\w.-]+-\d+-[0-9a-f]{8}\b", "OWNER"),
-    (r"(\"\w*(?:_age_ms|idle_ms|_per_s|interval_ms)\"): ?[\d.]+", r"\1:N"),
+    (r"(\"\w*(?:_age_ms|idle_ms|_per_s|interval_ms|durationMs)\"): ?[\d.]+", r"\1:N"),
+    (r"(\"traceId\"): ?\"[0-9a-f]{32}\"", r"\1:ID"),
     (r"\b[\d.]+ (?:ms|s|min)(?=  | ago)", "DURATION"),  # the table of a command; its columns follow
     (r"[ \t]+", " "),
 ]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -237,6 +239,27 @@ async def test_a_planner_changes_what_lies_ahead(memory_bus: OpenBus) -> None:
         await made.until(lambda: len(made.delivered) > 0)
     assert made.delivered[0]["payload"]["done"] == ["a", "c", "extra"]
     assert "started b" not in made.kinds()
+    (skipped,) = [one for one in made.progress if one.kind == "skipped"]
+    assert (skipped.step, skipped.detail) == ("b", "not needed")
+
+
+@in_loop
+async def test_what_is_taken_off_the_itinerary_is_told(memory_bus: OpenBus) -> None:
+    router, worker = Router(table("a", "b", "c", "d")), obedient("b", "c", "d")
+
+    @router.planner("order.v1")
+    def plan(event: Event, itinerary: Itinerary) -> None:
+        itinerary.skip("c", "said the planner")  # each time it is asked
+
+    @worker.step("a")
+    async def take_off(work: Work) -> None:
+        work.itinerary.skip("b", "said the worker")
+
+    async with memory_bus() as bus, lab(bus, router, worker) as made:
+        await made.submit()
+        await made.ended()
+    told = [(one.step, one.detail) for one in made.progress if one.kind == "skipped"]
+    assert told == [("c", "said the planner"), ("b", "said the worker")]
 
 
 @in_loop
@@ -255,6 +278,25 @@ async def test_a_planner_that_fails_makes_a_dead_letter(memory_bus: OpenBus) -> 
     assert made.dead[0]["error"]["code"] == "planning_failed"
     assert "a does not lie ahead any more" in made.dead[0]["error"]["message"]
     assert summary(made.dead[0]) == {"router": "OK", "a": "OK", "b": "ERROR"}
+
+
+@in_loop
+async def test_a_changed_file_is_the_table_as_soon_as_the_settings_say(memory_bus: OpenBus, tmp_path: Path) -> None:
+    file = tmp_path / "routes.toml"
+    file.write_text('routes = { "order.v1" = { steps = ["a"] } }')
+    router = Router(file)
+    async with memory_bus() as bus, lab(bus, router, obedient("a", "b"), settings=fast(poll_ms=10)) as made:
+        await made.submit()
+        await made.ended()
+        began = time.monotonic()
+        file.write_text('routes = { "order.v1" = { steps = ["a", "b"] } }')
+        async with asyncio.timeout(30):
+            while router.table.plan(Event(Envelope("1", "test", "c-2"), "order.v1"))[-1].id != "b":
+                await asyncio.sleep(0.005)
+        assert time.monotonic() - began < 0.9, "it was looked at once a second, whatever SLIP_POLL_MS says"
+        await made.submit(correlation_id="c-2")
+        await made.ended("c-2")
+    assert "finished b" in made.kinds("c-2")
 
 
 @in_loop
@@ -422,3 +464,47 @@ async def test_the_time_of_the_route_is_that_of_its_messages(memory_bus: OpenBus
         await made.until(lambda: len(made.delivered) > 0)
     timeout_at = dt.datetime.fromisoformat(made.delivered[0]["envelope"]["timeoutAt"])
     assert dt.timedelta(minutes=59) < timeout_at - before < dt.timedelta(minutes=61)
+
+
+# What comes twice
+
+
+@in_loop
+async def test_a_message_that_comes_again_while_it_is_undone_does_not_undo_it_as_well(memory_bus: OpenBus) -> None:
+    """It would take the place of the undoing that is under way, and the message would never end."""
+    worker, undone, may_go_on = Worker(), list[str](), asyncio.Event()
+    for step_id in ("reserve", "charge"):
+
+        @worker.step(step_id)
+        async def do(work: Work) -> None:
+            work.undo_with(work.step.id)
+
+        @worker.undo(step_id)
+        async def undo(work: Work) -> None:
+            undone.append(work.record)
+            if work.record == "charge":
+                await may_go_on.wait()
+
+    @worker.step("ship")
+    async def ship(work: Work) -> None:
+        raise Reject("no such address")
+
+    returned: list[bytes] = []
+
+    async def keep(message: Any) -> None:
+        returned.append(message.data)
+
+    async with memory_bus() as bus, lab(bus, table("reserve", "charge", "ship"), worker) as made:
+        await bus.subscribe(ROUTER, "test", keep)
+        await made.submit()
+        await made.told("started undo:charge")
+        await bus.publish(ROUTER, returned[0])  # as it came back from its first step: its router had not acked it
+        await made.submit(correlation_id="c-2", payload={"other": 1})
+        await made.told("started undo:charge", "c-2")
+        may_go_on.set()
+        assert (await made.ended()).kind == "dead-lettered"
+        await made.ended("c-2")
+        await made.until(lambda: len(made.dead) == 2)
+    assert sorted(undone) == ["charge", "charge", "reserve", "reserve"]
+    for letter in made.dead:
+        assert letter["compensation"] == {"undone": ["charge", "reserve"], "failed": []}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -189,12 +189,15 @@ def _fail(
 # Undoing
 
 
-def with_undoing(event: Event) -> Event:
-    """With a step for everything that has left a record to undo it by, the last first."""
+def with_undoing(event: Event, besides: Collection[str] = ()) -> Event:
+    """With a step for everything that has left a record to undo it by, the last first; not for those that are undone
+    already."""
     undoing: list[RoutingStep] = []
     run = run_of(event)
     for step in reversed(event.envelope.routing_slip):
         for step_id, record in _records(step):
+            if step_id in besides:
+                continue
             attributes = {hints.UNDO: record, hints.UNDOES: step_id}
             undo_id = UNDO_ID + step_id + (f"#{run}" if run else "")  # what was undone in an earlier run was another
             undoing.append(RoutingStep(undo_id, Status.PENDING, attributes=attributes, max_attempts=step.max_attempts))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections import Counter
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -19,7 +20,7 @@ from slipstream.slip.settings import SlipSettings, load_settings
 from slipstream.slip.slip import DONE, UNDO_ID, find, run_of, with_slip
 from slipstream.slip.store import Store, Timer
 
-LEFT_BY_WORK = {hints.UNDO, hints.UNDO_BRANCHES, hints.JOINED, hints.NOT_BEFORE, hints.DELIVERED}
+LEFT_BY_WORK = {hints.UNDO, hints.UNDO_BRANCHES, hints.JOINED, hints.NOT_BEFORE, hints.DELIVERED, hints.REDO}
 
 QUEUE = "router"
 """Whose timers these are."""
@@ -113,8 +114,8 @@ class Control:
         if undone:
             raise InvalidSlip(f"{', '.join(undone)} had been undone: run it again from {undone[0]}, or from before it")
         run = max(outcome.run for outcome in outcomes) + 1
-        attempts = _attempts(outcomes)
-        steps = [self._again(one, attempts) for one in _from(before, step)]
+        attempts, undone_times = _attempts(outcomes), _undone_times(outcomes)
+        steps = [_redone(self._again(one, attempts), undone_times) for one in _from(before, step)]
         event = with_slip(before, [*_marked(_until(before, step), {hints.RUN: str(run)}), *steps])
         event = replace(event, envelope=replace(event.envelope, timeout_at=None))
         await self._ledger.remove(correlation_id, *(f"signal:{one.id}" for one in steps))
@@ -214,6 +215,18 @@ def _undone(outcomes: list[Outcome], step: str, before: Event) -> list[str]:
             last_run[outcome.step] = outcome.run
     behind = [one.id for one in _until(before, step)]
     return [one for one in behind if one in undone_in and undone_in[one] >= last_run.get(one, 0)]
+
+
+def _undone_times(outcomes: list[Outcome]) -> Counter[str]:
+    """How often each step was undone."""
+    undoing = [(outcome.step, decode(outcome.event)) for outcome in outcomes if outcome.step.startswith(UNDO_ID)]
+    found = [find(event, step) for step, event in undoing]
+    return Counter(one.attributes[hints.UNDOES] for one in found if one is not None and one.status is Status.OK)
+
+
+def _redone(step: RoutingStep, undone_times: Counter[str]) -> RoutingStep:
+    times = undone_times[step.id]
+    return replace(step, attributes=step.attributes | {hints.REDO: str(times)}) if times else step
 
 
 def _marked(steps: list[RoutingStep], marks: dict[str, str]) -> list[RoutingStep]:

@@ -26,7 +26,9 @@ class Itinerary:
         undoing = is_undoing(steps)
         first = 0
         for index, step in enumerate(steps):
-            if step.id == at_hand or step.status is not Status.PENDING or undoing:
+            # A step that was skipped lies ahead as long as one before it does.
+            is_over = step.status in {Status.OK, Status.ERROR} or (step.status is Status.SKIP and first == index)
+            if is_over or step.id == at_hand or undoing:
                 first = index + 1
         self._behind = list(steps[:first])
         self._ahead = list(steps[first:])
@@ -70,6 +72,9 @@ class Itinerary:
             self.insert(step)
 
     def skip(self, step_id: str, reason: str = "") -> None:
+        """Again, it changes nothing: planners are asked again and again."""
+        if any(step.id == step_id and step.status is Status.SKIP for step in self.steps):
+            return
         index = self._index(step_id)
         step = self._ahead[index]
         self._ahead[index] = replace(step, status=Status.SKIP, ended_at=self._now, notes=reason or step.notes)

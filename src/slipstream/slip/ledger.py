@@ -10,6 +10,7 @@ import time
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from slipstream.slip.event import Event, decode, encode
 from slipstream.slip.progress import dedupe_key
@@ -36,6 +37,9 @@ class End(msgspec.Struct, frozen=True, array_like=True):
     outcome: Literal["completed", "failed"]
     cause: str
     told: bool = False
+    undoes: tuple[str, ...] = ()
+    """The steps that are undone because of it. What comes too late undoes only what these are not: else both would be
+    at the same, each taking the other's outcome for its own."""
 
 
 class Held(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -97,7 +101,7 @@ class Ledger:
         return _ends.decode(kept)
 
     async def end_told(self, correlation_id: str, run: int, end: End) -> None:
-        told = End(end.outcome, end.cause, told=True)
+        told = replace(end, told=True)
         await self.store.put(record(correlation_id), f"end:{run}", _pack(told), ttl_ms=self.ttl_ms)
 
     # Whatever a step has to remember

@@ -9,6 +9,7 @@ import fnmatch
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -42,7 +43,7 @@ from slipstream.slip.rules import rules_of
 from slipstream.slip.service import run
 from slipstream.slip.settings import SlipSettings, load_settings, subscribe_options
 from slipstream.slip.slip import ROUTER as ROUTER_STEP
-from slipstream.slip.slip import active, is_undoing, plan, run_of, settled, with_slip, with_step
+from slipstream.slip.slip import active, is_undoing, plan, run_of, settled, skipped_since, with_slip, with_step
 from slipstream.slip.store import Store, Timer
 from slipstream.slip.timers import Timers
 from slipstream.slip.topics import EGRESS, INGRESS, ROUTER, SIGNALS
@@ -72,9 +73,10 @@ class Router:
                 itinerary.insert(RoutingStep("retrieval", Status.PENDING), before="llm-bot")
     """
 
-    def __init__(self, routes: RouteTable | WatchedRoutes | str, *, name: str = "", track: bool = True) -> None:
+    def __init__(self, routes: RouteTable | WatchedRoutes | Path | str, *, name: str = "", track: bool = True) -> None:
         """Of a file name, the file is watched. With `track` it also keeps the history that `slipstream slip` shows."""
-        self.routes = WatchedRoutes(routes) if isinstance(routes, str) else routes
+        self.names_file = isinstance(routes, Path | str)
+        self.routes = WatchedRoutes(routes) if isinstance(routes, Path | str) else routes
         self.name = name
         self.track = track
         self.planners: list[tuple[str, Callable[..., object]]] = []
@@ -139,6 +141,8 @@ class RunningRouter:
         self._tasks.append(asyncio.create_task(self._timers.run()))
         routes = self._router.routes
         if isinstance(routes, WatchedRoutes):
+            if self._router.names_file:
+                routes.interval_s = self._settings.poll_ms / 1000
             self._metrics.routes_refused.set_function(lambda: routes.problem is not None)
             self._tasks.append(asyncio.create_task(routes.run()))
 
@@ -259,7 +263,12 @@ class RunningRouter:
         steps = envelope.routing_slip
         ids = tuple(step.id for step in steps)
         began = steps[0].started_at or _now()
-        await self._reporter.tell("planned", event, None, began, steps=ids)
+        told = [self._reporter.tell("planned", event, None, began, steps=ids)]
+        for step in steps:
+            if step.status is Status.SKIP:  # by a planner
+                told.append(self._reporter.tell("skipped", event, step, began, detail=step.notes or ""))
+        for future in told:
+            await future
         if envelope.timeout_at is not None:
             due_ms = round(envelope.timeout_at.timestamp() * 1000)
             timer_id = _timeout_id(envelope.correlation_id, run_of(event))
@@ -296,10 +305,10 @@ class RunningRouter:
             changed = await self._ask_planners(event, now) if self._router.planners else event
             decision = advance(changed, now, self._rules)
         except (ConditionFailed, InvalidSlip) as error:
-            decision = self._planning_failed(event, str(error), now)
+            changed, decision = event, self._planning_failed(event, str(error), now)
         told: list[asyncio.Future[Any]] = []
-        for step in decision.skipped:
-            told.append(self._reporter.tell("skipped", event, step, now, error=step.error))
+        for step in (*skipped_since(event, changed), *decision.skipped):
+            told.append(self._reporter.tell("skipped", event, step, now, error=step.error, detail=step.notes or ""))
         match decision:
             case Send():
                 step = decision.step
@@ -336,13 +345,13 @@ class RunningRouter:
         correlation_id = event.envelope.correlation_id
         log.info("%s came to the router after its end", correlation_id)
         if end is None or end.outcome == "failed":
-            await self._undo(event)
+            await self._undo(event, end)
 
-    async def _undo(self, event: Event) -> None:
-        """What a message has done that is over, or a branch that nobody waits for."""
+    async def _undo(self, event: Event, end: End | None = None) -> None:
+        """What a message has done that is over, or a branch that nobody waits for; besides what its end undoes."""
         first, *rest = event.envelope.routing_slip
         late = replace(first, attributes=first.attributes | {hints.LATE: "true"})
-        undoing = with_undoing(with_slip(event, [late, *rest]))
+        undoing = with_undoing(with_slip(event, [late, *rest]), () if end is None else end.undoes)
         if is_undoing(undoing.envelope.routing_slip):
             await self.go_on(undoing)
 
@@ -376,8 +385,8 @@ class RunningRouter:
         if steps[0].attributes.get(hints.LATE) == "true":
             return
         if not is_undoing(steps):
-            end = await self._claim_end(before, "failed")
             undoing = with_undoing(event)
+            end = await self._claim_end(before, "failed", _undoes(undoing))
             if end is not None and undoing is not event:
                 await self.go_on(undoing)
                 return
@@ -391,10 +400,10 @@ class RunningRouter:
             await self._outbox.bury(letter, identity(correlation_id, run, "end"))
         await self._tell_end(event, end, decision)
 
-    async def _claim_end(self, before: Event, outcome: str) -> End | None:
+    async def _claim_end(self, before: Event, outcome: str, undoes: tuple[str, ...] = ()) -> End | None:
         """None if the message has ended otherwise, or everybody knows."""
         correlation_id, run = before.envelope.correlation_id, run_of(before)
-        mine = End("completed" if outcome == "completed" else "failed", _state(before))
+        mine = End("completed" if outcome == "completed" else "failed", _state(before), undoes=undoes)
         kept = await self._ledger.claim_end(correlation_id, run, mine)
         if kept.cause != mine.cause or kept.outcome != mine.outcome:
             await self._drop(before, kept)
@@ -432,6 +441,11 @@ def _state(event: Event) -> str:
     """The same for a message that comes again, and another after every step."""
     steps = event.envelope.routing_slip
     return identity(*(f"{step.id}:{step.status}:{step.attempt or 0}" for step in steps))
+
+
+def _undoes(event: Event) -> tuple[str, ...]:
+    attributes = [step.attributes for step in event.envelope.routing_slip]
+    return tuple(each[hints.UNDOES] for each in attributes if hints.UNDOES in each)
 
 
 def _timeout_id(correlation_id: str, run: int) -> str:

@@ -105,6 +105,12 @@ def with_step(event: Event, step: RoutingStep) -> Event:
     return with_slip(event, [step if step.id == other.id else other for other in event.envelope.routing_slip])
 
 
+def skipped_since(before: Event, after: Event) -> list[RoutingStep]:
+    """What a planner or a worker has taken off the itinerary in between."""
+    ahead = {step.id for step in before.envelope.routing_slip if step.status is Status.PENDING}
+    return [step for step in after.envelope.routing_slip if step.status is Status.SKIP and step.id in ahead]
+
+
 def run_of(event: Event) -> int:
     """How often the slip was run again."""
     steps = event.envelope.routing_slip

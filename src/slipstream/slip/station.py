@@ -26,7 +26,17 @@ from slipstream.slip.progress import Kind, Reporter, duration_ms, identity
 from slipstream.slip.retries import Retries
 from slipstream.slip.rules import rules_of
 from slipstream.slip.settings import SlipSettings, subscribe_options
-from slipstream.slip.slip import active, find, is_late, may_retry, next_attempt, run_of, settled, topic_of, with_step
+from slipstream.slip.slip import (
+    active,
+    find,
+    is_late,
+    may_retry,
+    next_attempt,
+    run_of,
+    settled,
+    topic_of,
+    with_step,
+)
 from slipstream.slip.store import Store
 from slipstream.slip.topics import ROUTER
 from slipstream.slip.tracing import mark_failed, span
@@ -98,7 +108,7 @@ class RunningStation:
                 told = False
             except Exception:
                 if not told:
-                    log.exception("step %s: whether it is paused is not known; trying on", self._station.step_id)
+                    log.exception("step %s: its pauses are not known; trying on", self._station.step_id)
                 told = True
 
     async def _follow_pauses(self) -> None:
@@ -277,6 +287,8 @@ class RunningStation:
         ended = find(after, step.id)
         assert ended is not None
         told.append(self._tell(after, step, ended))
+        for one in _taken_off(after, ended):
+            told.append(self._reporter.tell("skipped", after, one, one.ended_at or _now(), detail=one.notes or ""))
         topic, going = self._next(after, ended)
         correlation_id = after.envelope.correlation_id
         message_id = identity(correlation_id, run_of(after), step.id, step.attempt or 0, "outcome")
@@ -311,6 +323,15 @@ class RunningStation:
                 kind = "retried"
         detail = ended.notes or "" if kind == "skipped" else ""
         return self._reporter.tell(kind, after, step, at, duration_ms=took, error=ended.error, detail=detail)
+
+
+def _taken_off(after: Event, ended: RoutingStep) -> list[RoutingStep]:
+    """What this attempt has taken off the itinerary."""
+    began = ended.started_at
+    if began is None:
+        return []
+    steps = [step for step in after.envelope.routing_slip if step.id != ended.id and step.status is Status.SKIP]
+    return [step for step in steps if step.ended_at is not None and step.ended_at >= began]
 
 
 def _deaths(step: RoutingStep) -> str:

@@ -77,8 +77,9 @@ class Work:
     # Side effects
 
     def idempotency_key(self, name: str = "") -> str:
-        """For services that take one. It is the same at every attempt, and another for every step and message."""
-        return identity(self.correlation_id, self.step.id, name)
+        """For services that take one. It is the same at every attempt, and another for every step and message; also in
+        a rerun, unless the step was undone before."""
+        return identity(self.correlation_id, self.step.id, name, *self._redo)
 
     async def once(self, name: str, act: Callable[[], Any]) -> Any:
         """What `act` returns; if that was written down at an earlier attempt, without doing it again. A process that
@@ -87,7 +88,7 @@ class Work:
         Example:
             receipt = await work.once("charge", lambda: bank.charge(card, work.idempotency_key("charge")))
         """
-        fact = f"once:{self.step.id}:{name}"
+        fact = ":".join(("once", self.step.id, name, *self._redo))
         kept = await self._ledger.get(self.correlation_id, fact)
         if kept is None:
             done = act()
@@ -95,6 +96,12 @@ class Work:
                 done = await done
             kept = await self._ledger.claim(self.correlation_id, fact, msgspec.json.encode(done))
         return msgspec.json.decode(kept)
+
+    @property
+    def _redo(self) -> tuple[str, ...]:
+        """Else a charge that was refunded would be taken for one that need not be made again."""
+        redo = self.step.attributes.get(hints.REDO)
+        return () if redo is None else (redo,)
 
     def delivered(self) -> None:
         """The artefact is where it should be: the router need not deliver it."""
