@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -77,11 +78,14 @@ def shop() -> Worker:
     async def gift_wrap(work: Work) -> None:
         raise Skip("no paper left")
 
+    failures: Counter[str] = Counter()
+
     @worker.step("charge")
     async def charge(work: Work) -> None:
         work.undo_with({"receipt": 1})
         await slow(work)
-        if work.attempt < work.payload.get("failures", 0):
+        failures[work.correlation_id] += 1
+        if failures[work.correlation_id] <= work.payload.get("failures", 0):
             raise StepFailed("bank_away", "the bank did not answer within 200 ms, and nobody knows when it will")
 
     @worker.undo("charge")

@@ -206,6 +206,7 @@ async def test_a_branch_that_is_left_over_is_not_stuck(tmp_path: Path) -> None:
     async with open_shop(slips.store) as made:
         await made.submit("race.v1", {"lost": True})
         await kept(made, "c-1", "dead-lettered")
+        await kept(made, "c-1/first/bad", "dead-lettered")
         assert [each["correlationId"] for each in slips.lines("list") if not each["ended"]] == ["c-1/first/slow"]
         assert slips.lines("list", "--stuck", "--for", "0") == []
 

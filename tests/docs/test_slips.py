@@ -152,10 +152,10 @@ def test_every_topic_is_in_the_table() -> None:
 
 
 def codes() -> Iterator[str]:
-    """The first argument of every StepError in the source."""
+    """The first argument of every StepError and StepFailed in the source."""
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "StepError" and node.args:
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"StepError", "StepFailed"} and node.args:
                 code = node.args[0]
                 if isinstance(code, ast.Constant):
                     yield str(code.value)

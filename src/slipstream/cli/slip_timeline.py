@@ -43,7 +43,7 @@ MARKS = {
     "dead-lettered": ("✗", "bold red"),
     "under way": ("▸", "bold cyan"),
 }
-STATE_STYLES = {"completed": "bold green", "dead-lettered": "bold red", "under way": "bold yellow"}
+STATE_STYLES = {"completed": "bold green", "dead-lettered": "bold red", "under way": "bold yellow", "dropped": "dim"}
 
 COMMAND = " — slipstream slip "
 
@@ -280,6 +280,8 @@ def in_words(correlation_id: str, standing: Standing, now: dt.datetime) -> str:
     match standing.going:
         case "completed":
             return f"completed {_took(standing.since or now, now)} ago"
+        case "dropped":
+            return "dropped: its message was over without it"
         case "dead-lettered":
             why = f": {error_text(standing.error)}" if standing.error is not None else ""
             where = f" at {step}" if step else ""

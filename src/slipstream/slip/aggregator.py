@@ -15,7 +15,7 @@ from slipstream.bus import Bus, Message, Subscription
 from slipstream.slip.control import Deadline
 from slipstream.slip.event import Event, Malformed, RoutingStep, Status, StepError, decode, encode
 from slipstream.slip.settings import SlipSettings, subscribe_options
-from slipstream.slip.slip import active, find, settled, with_step
+from slipstream.slip.slip import active, find, life_of, run_of, settled, with_step
 from slipstream.slip.station import RunningStation, Station
 from slipstream.slip.store import Store, Timer
 from slipstream.slip.timers import Timers
@@ -129,10 +129,10 @@ class RunningAggregator(RunningStation):
         event = with_step(event, step)
         deadline_ms = deadline_of(step) or round(self._aggregation.timeout_s * 1000)
         await self._ledger.put(correlation_id, self._gathering, encode(event), for_ms=deadline_ms)
-        errand = Deadline(correlation_id, step.id, step.attempt or 0)
+        errand = Deadline(correlation_id, step.id, run_of(event))
         due_ms = time.time_ns() // 1_000_000 + deadline_ms
         await self._ledger.store.schedule(
-            self._queue, Timer(f"{correlation_id}:{step.attempt}", due_ms, msgspec.json.encode(errand))
+            self._queue, Timer(f"{life_of(event)}:{step.attempt}", due_ms, msgspec.json.encode(errand))
         )
         await self._reporter.tell("waiting", event, step, began, detail="chunks")
         await self._look(correlation_id)
@@ -168,9 +168,9 @@ class RunningAggregator(RunningStation):
         """Those of the attempt that succeeded: of one that failed in the middle there may be some, too. The last step
         that has sent any has them."""
         for step in reversed(event.envelope.routing_slip):
-            if facts := await self._facts(event, _stream_of(step)):
+            if facts := await self._facts(event, _stream_of(run_of(event), step)):
                 return facts
-        return await self._facts(event, _stream_of(None))
+        return await self._facts(event, _stream_of(0, None))
 
     async def _facts(self, event: Event, stream: str) -> dict[int, Chunk]:
         facts = await self._ledger.facts(event.envelope.correlation_id, stream)
@@ -181,17 +181,17 @@ class RunningAggregator(RunningStation):
             event = replace(event, payload={**event.payload, self._aggregation.into: whole})
         await self._conclude(with_step(event, after), step, [])
         correlation_id = event.envelope.correlation_id
-        await self._ledger.store.unschedule(self._queue, f"{correlation_id}:{step.attempt}")
+        await self._ledger.store.unschedule(self._queue, f"{life_of(event)}:{step.attempt}")
         await self._ledger.remove(correlation_id, self._gathering)
 
 
 def _stream(event: Event) -> str:
     """The pieces of one attempt belong together; those of who sends no slip along, too."""
-    return _stream_of(active(event))
+    return _stream_of(run_of(event), active(event))
 
 
-def _stream_of(step: RoutingStep | None) -> str:
-    return "chunk::" if step is None else f"chunk:{step.id}:{step.attempt or 0}:"
+def _stream_of(run: int, step: RoutingStep | None) -> str:
+    return "chunk::" if step is None else f"chunk:{run}:{step.id}:{step.attempt or 0}:"
 
 
 def _whole(chunks: dict[int, Chunk], total: int | None) -> Any:

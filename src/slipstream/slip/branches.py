@@ -35,7 +35,6 @@ class Parent(msgspec.Struct, frozen=True, rename="camel"):
     correlation_id: str
     run: int
     step: str
-    attempt: int
     branch: str
 
 
@@ -69,11 +68,11 @@ class Branches:
         self._undo = undo
 
     async def begin(self, event: Event, step: RoutingStep) -> None:
-        correlation_id, attempt = event.envelope.correlation_id, step.attempt or 0
+        correlation_id = event.envelope.correlation_id
         branches = _branches.decode(step.attributes[hints.BRANCHES])
         deadline_ms = deadline_of(step)
         await self._ledger.put(
-            correlation_id, f"forked:{step.id}:{attempt}", encode(event), for_ms=deadline_ms or _left_ms(event)
+            correlation_id, _forked(run_of(event), step.id), encode(event), for_ms=deadline_ms or _left_ms(event)
         )
         if deadline_ms is not None:
             await schedule_deadline(self._ledger, event, step, deadline_ms)
@@ -102,7 +101,7 @@ class Branches:
         parent = parent_of(branch)
         if parent is None:
             return False
-        forked = await self._ledger.get(parent.correlation_id, f"forked:{parent.step}:{parent.attempt}")
+        forked = await self._ledger.get(parent.correlation_id, _forked(parent.run, parent.step))
         if forked is None:
             return True  # long over
         event = decode(forked)
@@ -110,24 +109,46 @@ class Branches:
         assert step is not None
         undo = () if error is not None else tuple(undo_records(branch.envelope.routing_slip))
         result = Result(None if error is not None else _changes(event.payload, branch.payload), error, undo)
-        name = _result_name(parent.step, parent.attempt, parent.branch)
+        name = _result_name(parent.run, parent.step, parent.branch)
         await self._ledger.claim(parent.correlation_id, name, msgspec.json.encode(result))
         await self._join(event, step)
-        if error is None and not await self._is_wanted(parent):
-            await self._undo(branch)
+        if error is None and not await self._is_wanted(event, parent):
+            await self._undo_once(event, branch, parent)
         return True
 
-    async def _is_wanted(self, parent: Parent) -> bool:
-        """Unless the step went on without it."""
-        kept = await self._ledger.outcome(parent.correlation_id, parent.step, parent.attempt)
+    async def _is_wanted(self, event: Event, parent: Parent) -> bool:
+        """Unless the step went on without it, or its message is over."""
+        kept = await self._ledger.outcome(event, parent.step, 0)
         if kept is None:
-            return True
+            return await self._ledger.end(parent.correlation_id, parent.run) is None
         step = find(kept, parent.step)
         assert step is not None
         return parent.branch in json.loads(step.attributes[hints.JOINED])
 
+    async def _undo_once(self, event: Event, branch: Event, parent: Parent) -> None:
+        if await self._undoer(event, parent.step, parent.branch, b"branch") == b"branch":
+            await self._undo(branch)
+
+    async def _undoer(self, event: Event, step_id: str, branch: str, who: bytes) -> bytes:
+        """Who undoes a branch that had ended well when its message failed: whoever says so first."""
+        name = f"undoer:{run_of(event)}:{step_id}:{branch}"
+        return await self._ledger.claim(event.envelope.correlation_id, name, who)
+
+    async def with_ended(self, event: Event) -> Event:
+        """A message that has failed while it waited for branches: with what those that had ended have to undo."""
+        for step in event.envelope.routing_slip:
+            if hints.BRANCHES in step.attributes and hints.JOINED not in step.attributes:
+                results = await self._results(event, step)
+                joined = [name for name in sorted(results) if results[name].undo]
+                mine = [name for name in joined if await self._undoer(event, step.id, name, b"parent") == b"parent"]
+                undo = [record for name in mine for record in results[name].undo]
+                if undo:
+                    attributes = step.attributes | {hints.UNDO_BRANCHES: json.dumps(undo)}
+                    event = with_step(event, replace(step, attributes=attributes))
+        return event
+
     async def deadline(self, deadline: Deadline) -> None:
-        forked = await self._ledger.get(deadline.correlation_id, f"forked:{deadline.step}:{deadline.attempt}")
+        forked = await self._ledger.get(deadline.correlation_id, _forked(deadline.run, deadline.step))
         step = None if forked is None else find(event := decode(forked), deadline.step)
         if step is not None:
             results = await self._results(event, step)
@@ -135,7 +156,7 @@ class Branches:
             await self._settle(event, step, results, passed_deadline(step, f"not done in time: {', '.join(missing)}"))
 
     async def _results(self, event: Event, step: RoutingStep) -> dict[str, Result]:
-        prefix = _result_name(step.id, step.attempt or 0, "")
+        prefix = _result_name(run_of(event), step.id, "")
         facts = await self._ledger.facts(event.envelope.correlation_id, prefix)
         return {name: _results.decode(value) for name, value in facts.items()}
 
@@ -173,8 +194,8 @@ def parent_of(event: Event) -> Parent | None:
 
 
 def _branch(event: Event, step: RoutingStep, name: str, steps: tuple[RoutingStep, ...]) -> Event:
-    envelope, attempt, now = event.envelope, step.attempt or 0, _now()
-    parent = Parent(envelope.correlation_id, run_of(event), step.id, attempt, name)
+    envelope, now = event.envelope, _now()
+    parent = Parent(envelope.correlation_id, run_of(event), step.id, name)
     first = RoutingStep(
         ROUTER_STEP,
         Status.OK,
@@ -182,7 +203,7 @@ def _branch(event: Event, step: RoutingStep, name: str, steps: tuple[RoutingStep
         ended_at=now,
         attributes={hints.PARENT: msgspec.json.encode(parent).decode()},
     )
-    correlation_id = f"{envelope.correlation_id}/{step.id}/{name}" + (f"#{attempt}" if attempt else "")
+    correlation_id = branch_id(envelope.correlation_id, step.id, name, run_of(event))
     return replace(
         event,
         envelope=Envelope(
@@ -196,6 +217,11 @@ def _branch(event: Event, step: RoutingStep, name: str, steps: tuple[RoutingStep
     )
 
 
+def branch_id(correlation_id: str, step: str, branch: str, run: int) -> str:
+    """The correlationId of a branch of a message."""
+    return f"{correlation_id}/{step}/{branch}" + (f"#{run}" if run else "")
+
+
 def _changes(before: Any, after: Any) -> Any:
     if not isinstance(before, dict) or not isinstance(after, dict):
         return after
@@ -206,8 +232,12 @@ def _wanted(join: str, count: int) -> int:
     return {"all": count, "any": 1}.get(join) or int(join)
 
 
-def _result_name(step_id: str, attempt: int, branch: str) -> str:
-    return f"branch:{step_id}:{attempt}:{branch}"
+def _forked(run: int, step_id: str) -> str:
+    return f"forked:{run}:{step_id}"
+
+
+def _result_name(run: int, step_id: str, branch: str) -> str:
+    return f"branch:{run}:{step_id}:{branch}"
 
 
 def _left_ms(event: Event) -> int:

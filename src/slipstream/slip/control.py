@@ -49,7 +49,7 @@ class Deadline(msgspec.Struct, frozen=True, rename="camel", tag="deadline"):
 
     correlation_id: str
     step: str
-    attempt: int
+    run: int
 
 
 class Begin(msgspec.Struct, frozen=True, rename="camel", tag="begin"):
@@ -114,8 +114,8 @@ class Control:
         if undone:
             raise InvalidSlip(f"{', '.join(undone)} had been undone: run it again from {undone[0]}, or from before it")
         run = max(outcome.run for outcome in outcomes) + 1
-        attempts, undone_times = _attempts(outcomes), _undone_times(outcomes)
-        steps = [_redone(self._again(one, attempts), undone_times) for one in _from(before, step)]
+        undone_times = _undone_times(outcomes)
+        steps = [_redone(_again(one), undone_times) for one in _from(before, step)]
         event = with_slip(before, [*_marked(_until(before, step), {hints.RUN: str(run)}), *steps])
         event = replace(event, envelope=replace(event.envelope, timeout_at=None))
         await self._ledger.remove(correlation_id, *(f"signal:{one.id}" for one in steps))
@@ -130,7 +130,7 @@ class Control:
         copied = correlation_id_of_copy or f"{correlation_id}~{secrets.token_hex(4)}"
         if await self._ledger.outcomes(copied):
             raise InvalidSlip(f"there is a message {copied} already")
-        steps = [self._again(one, {}) for one in _from(before, step)]
+        steps = [_again(one) for one in _from(before, step)]
         event = with_slip(before, [*_marked(_until(before, step), {hints.COPY_OF: correlation_id}), *steps])
         event = replace(event, envelope=replace(event.envelope, timeout_at=None, correlation_id=copied))
         if payload is not msgspec.UNSET:
@@ -165,20 +165,18 @@ class Control:
             raise InvalidSlip(f"{correlation_id} has no step {step}; there are {', '.join(sorted(known))}")
         return found, outcomes
 
-    def _again(self, step: RoutingStep, attempts: dict[str, int]) -> RoutingStep:
-        """As if it had never begun, except that its attempts count on: what is known of the earlier ones stays
-        theirs."""
-        first = attempts.get(step.id, -1) + 1
-        attributes = {name: value for name, value in step.attributes.items() if name not in LEFT_BY_WORK}
-        return RoutingStep(
-            step.id,
-            Status.PENDING,
-            v=step.v,
-            attempt=first or None,
-            max_attempts=(step.max_attempts or self._settings.max_attempts) + first,
-            next_topic=step.next_topic,
-            attributes=attributes,
-        )
+
+def _again(step: RoutingStep) -> RoutingStep:
+    """As if it had never begun."""
+    attributes = {name: value for name, value in step.attributes.items() if name not in LEFT_BY_WORK}
+    return RoutingStep(
+        step.id,
+        Status.PENDING,
+        v=step.v,
+        max_attempts=step.max_attempts,
+        next_topic=step.next_topic,
+        attributes=attributes,
+    )
 
 
 def _until(event: Event, step: str) -> list[RoutingStep]:
@@ -195,13 +193,6 @@ def _skipped(outcomes: list[Outcome]) -> dict[tuple[int, str], RoutingStep]:
     """By run. What the router skips is no outcome of its own: it shows in that of the step after it."""
     steps = [(outcome.run, step) for outcome in outcomes for step in decode(outcome.event).envelope.routing_slip]
     return {(run, step.id): step for run, step in steps if step.status is Status.SKIP}
-
-
-def _attempts(outcomes: list[Outcome]) -> dict[str, int]:
-    last: dict[str, int] = {}
-    for outcome in outcomes:
-        last[outcome.step] = max(outcome.attempt, last.get(outcome.step, -1))
-    return last
 
 
 def _undone(outcomes: list[Outcome], step: str, before: Event) -> list[str]:

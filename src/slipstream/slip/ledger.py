@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from slipstream.slip.event import Event, decode, encode
 from slipstream.slip.progress import dedupe_key
-from slipstream.slip.slip import run_of
+from slipstream.slip.slip import life_of, run_of
 from slipstream.slip.store import Store
 
 OUTCOME = "outcome:"
@@ -63,9 +63,10 @@ class Ledger:
 
     # Outcomes
 
-    async def outcome(self, correlation_id: str, step_id: str, attempt: int) -> Event | None:
+    async def outcome(self, event: Event, step_id: str, attempt: int) -> Event | None:
         """The event after this attempt, if it has been made."""
-        kept = await self.store.get(record(correlation_id), OUTCOME + dedupe_key(correlation_id, step_id, attempt))
+        name = OUTCOME + dedupe_key(life_of(event), step_id, attempt)
+        kept = await self.store.get(record(event.envelope.correlation_id), name)
         return None if kept is None else decode(_outcomes.decode(kept).event)
 
     async def settle(self, event: Event, step_id: str, attempt: int, data: bytes | None = None) -> Event:
@@ -73,7 +74,7 @@ class Ledger:
         is encoded."""
         correlation_id = event.envelope.correlation_id
         outcome = Outcome(_now_ms(), run_of(event), step_id, attempt, data or encode(event))
-        name = OUTCOME + dedupe_key(correlation_id, step_id, attempt)
+        name = OUTCOME + dedupe_key(life_of(event), step_id, attempt)
         timeout_at = event.envelope.timeout_at
         left_ms = 0 if timeout_at is None else max(0, round(timeout_at.timestamp() * 1000) - outcome.at_ms)
         mine = _pack(outcome)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from slipstream.slip import hints
+from slipstream.slip.branches import branch_id
 from slipstream.slip.event import Envelope, Event, RoutingStep, decode
 from slipstream.slip.ledger import Ledger
 from slipstream.slip.progress import Progress, decode_progress
@@ -26,7 +27,7 @@ async def _look_up(store: Store, correlation_id: str, branch: str, planned: Even
     for outcome in await Ledger(store, ttl_ms=1).outcomes(correlation_id):  # it writes nothing that could expire
         newest[outcome.run] = decode(outcome.event)
     branches = {
-        (one.step, one.attempt): await _look_up_branches(store, one, newest.get(one.run))
+        (one.step, one.run): await _look_up_branches(store, one, newest.get(one.run))
         for one in told
         if one.kind == "forked"
     }
@@ -41,14 +42,9 @@ async def _look_up_branches(store: Store, forked: Progress, event: Event | None)
         return ()
     found: list[Known] = []
     for name, planned in _branches.decode(text).items():
-        correlation_id = branch_id(forked.correlation_id, forked.step, name, forked.attempt)
+        correlation_id = branch_id(forked.correlation_id, forked.step, name, forked.run)
         envelope = Envelope("1", event.envelope.source, correlation_id, routing_slip=planned)
         known = await _look_up(store, correlation_id, name, Event(envelope, event.type))
         if known.told:
             found.append(known)
     return tuple(found)
-
-
-def branch_id(correlation_id: str, step: str, branch: str, attempt: int) -> str:
-    """The correlationId of a branch of a message."""
-    return f"{correlation_id}/{step}/{branch}" + (f"#{attempt}" if attempt else "")

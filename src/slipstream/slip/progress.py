@@ -30,10 +30,12 @@ Kind = Literal[
     "compensation-failed",
     "completed",
     "dead-lettered",
+    "dropped",
     "rerun",
 ]
 
-ENDS = frozenset({"completed", "dead-lettered"})
+ENDS = frozenset({"completed", "dead-lettered", "dropped"})
+"""A branch is dropped when its message is over without it."""
 
 
 class Progress(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
@@ -181,8 +183,8 @@ def identity(*parts: str | int) -> str:
 
 
 def dedupe_key(correlation_id: str, step_id: str, attempt: int) -> str:
-    """Names one attempt at one step of one message. The parts are kept apart: else attempt 10 at step `s` would be
-    attempt 0 at step `s1`."""
+    """Names one attempt at one step of one message; of one that is run again, `correlation_id` is `c-123#1`. The parts
+    are kept apart: else attempt 10 at step `s` would be attempt 0 at step `s1`."""
     return identity(correlation_id, step_id, attempt)
 
 

@@ -277,7 +277,11 @@ class RunningRouter:
 
     async def _begin(self, event: Event) -> None:
         """A message that is run again, or a copy of one."""
-        kept = await self._ledger.settle(event, f"{ROUTER_STEP}#{run_of(event)}", PLANNED)
+        kept = await self._ledger.settle(event, ROUTER_STEP, PLANNED)
+        if run_of(event):
+            # Should the run before still be under way somewhere, it is over with this, and nothing of it is undone.
+            superseded = End("completed", "rerun", told=True)
+            await self._ledger.claim_end(event.envelope.correlation_id, run_of(event) - 1, superseded)
         copy_of = kept.envelope.routing_slip[0].attributes.get(hints.COPY_OF)
         detail = f"a copy of {copy_of}" if copy_of else ""
         ids = tuple(step.id for step in kept.envelope.routing_slip)
@@ -299,6 +303,7 @@ class RunningRouter:
         is_over = end is not None or is_undoing(event.envelope.routing_slip)
         if not is_over and await self._branches.is_orphan(event):
             await self._drop(event, None)
+            await self._reporter.tell("dropped", event, active(event), _now())
             return
         now = _now()
         try:
@@ -387,7 +392,10 @@ class RunningRouter:
         if not is_undoing(steps):
             undoing = with_undoing(event)
             end = await self._claim_end(before, "failed", _undoes(undoing))
-            if end is not None and undoing is not event:
+            if end is not None:
+                # After the end is written down: a branch that ends later sees it, and undoes itself.
+                undoing = with_undoing(await self._branches.with_ended(event))
+            if end is not None and is_undoing(undoing.envelope.routing_slip):
                 await self.go_on(undoing)
                 return
         else:

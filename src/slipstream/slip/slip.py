@@ -111,6 +111,12 @@ def skipped_since(before: Event, after: Event) -> list[RoutingStep]:
     return [step for step in after.envelope.routing_slip if step.status is Status.SKIP and step.id in ahead]
 
 
+def life_of(event: Event) -> str:
+    """Names a message in one of its runs: what is known of an attempt in an earlier one stays there."""
+    run = run_of(event)
+    return f"{event.envelope.correlation_id}#{run}" if run else event.envelope.correlation_id
+
+
 def run_of(event: Event) -> int:
     """How often the slip was run again."""
     steps = event.envelope.routing_slip

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Going: TypeAlias = Literal[
     "completed",
     "dead-lettered",
+    "dropped",
     "paused",
     "retry pause",
     "approval",

@@ -147,7 +147,7 @@ class RunningStation:
             await self._conclude(with_step(event, self._misrouted(step)), step, [])
             return
         await self._wait_until_due(step)
-        kept = await self._ledger.outcome(event.envelope.correlation_id, step.id, step.attempt or 0)
+        kept = await self._ledger.outcome(event, step.id, step.attempt or 0)
         if kept is not None:
             # Done before, by somebody who may have died before he could say so.
             await self._pass_on(kept, step, [])
@@ -257,7 +257,7 @@ class RunningStation:
     async def _died_of(self, event: Event, step: RoutingStep) -> StepError | None:
         """A message that was handed out before, and nobody said how it ended: each time, somebody has died of it. The
         first time is known without being written down, except of a retry, which was handed out to wait."""
-        name = _deaths(step)
+        name = _deaths(event, step)
         kept = await self._ledger.get(event.envelope.correlation_id, name)
         begun = int(kept or b"0")
         deaths = begun + (0 if hints.NOT_BEFORE in step.attributes else 1)
@@ -270,7 +270,7 @@ class RunningStation:
     async def _pause(self, work: Work, step: RoutingStep, pause: Pause) -> None:
         until_ms = time.time_ns() // 1_000_000 + round(pause.seconds * 1000)
         await self._ledger.pause(self._station.step_id, Held(str(pause), until_ms))
-        await self._ledger.remove(work.correlation_id, _deaths(step))
+        await self._ledger.remove(work.correlation_id, _deaths(work.event, step))
 
     # What became of it
 
@@ -334,8 +334,8 @@ def _taken_off(after: Event, ended: RoutingStep) -> list[RoutingStep]:
     return [step for step in steps if step.ended_at is not None and step.ended_at >= began]
 
 
-def _deaths(step: RoutingStep) -> str:
-    return f"deaths:{step.id}:{step.attempt}"
+def _deaths(event: Event, step: RoutingStep) -> str:
+    return f"deaths:{run_of(event)}:{step.id}:{step.attempt}"
 
 
 def _step_error(error: BaseException) -> StepError:

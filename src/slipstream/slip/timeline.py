@@ -25,7 +25,7 @@ from slipstream.slip.standing import Standing, standing_of
 RowState: TypeAlias = Literal["done", "retried", "failed", "skipped", "working", "waiting", "queued", "pending"]
 """`retried` has failed and was tried again; `queued` is next, and nobody has taken it up; `pending` lies ahead."""
 RowKind: TypeAlias = Literal["work", "wait", "fork"]
-State: TypeAlias = Literal["completed", "dead-lettered", "under way"]
+State: TypeAlias = Literal["completed", "dead-lettered", "dropped", "under way"]
 
 OPEN: frozenset[RowState] = frozenset({"working", "waiting", "queued"})
 
@@ -38,7 +38,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     newest: dict[int, Event] = {}
     """By run: the message as it was after its newest outcome."""
     branches: dict[tuple[str, int], tuple[Known, ...]] = {}
-    """By parallel step and attempt at it."""
+    """By parallel step and run."""
     branch: str = ""
     """What it is called, if it is a branch itself."""
 
@@ -181,7 +181,8 @@ class _Rows:
                 return
             case "forked":
                 branches = tuple(
-                    timeline(branch, self._held, self._now) for branch in self._known.branches.get(key, ())
+                    timeline(branch, self._held, self._now)
+                    for branch in self._known.branches.get((one.step, one.run), ())
                 )
                 self.rows[key] = replace(
                     row, state="waiting", kind="fork", began_at=one.at, detail=one.detail, branches=branches
@@ -197,7 +198,7 @@ class _Rows:
                     self.given_up = one.step
             case "skipped":
                 self._skip(key, row, one)
-            case "planned" | "rerun" | "completed" | "dead-lettered":
+            case "planned" | "rerun" | "completed" | "dead-lettered" | "dropped":
                 pass
         self._free_at = one.at
 
@@ -291,9 +292,14 @@ def _undoes(step_id: str) -> str:
 
 
 def _state(ended: Progress | None) -> State:
-    if ended is None:
-        return "under way"
-    return "completed" if ended.kind == "completed" else "dead-lettered"
+    match ended.kind if ended is not None else "":
+        case "completed":
+            return "completed"
+        case "dropped":
+            return "dropped"
+        case "dead-lettered":
+            return "dead-lettered"
+    return "under way"
 
 
 def _begun(event: Event | None) -> dt.datetime | None:

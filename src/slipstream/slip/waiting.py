@@ -16,7 +16,7 @@ from slipstream.slip.control import QUEUE, Deadline, Signal, errand_timer
 from slipstream.slip.event import Event, RoutingStep, Status, StepError, decode, encode
 from slipstream.slip.ledger import FOR_EVER_MS, Ledger
 from slipstream.slip.progress import Kind, Reporter, duration_ms
-from slipstream.slip.slip import find, settled, with_step
+from slipstream.slip.slip import find, life_of, run_of, settled, with_step
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Waiting:
     async def deadline(self, deadline: Deadline) -> None:
         waiting = await self._ledger.get(deadline.correlation_id, f"waiting:{deadline.step}")
         step = None if waiting is None else find(event := decode(waiting), deadline.step)
-        if step is None or (step.attempt or 0) != deadline.attempt:
+        if step is None or run_of(event) != deadline.run:
             return
         after = passed_deadline(step, "nobody has decided in time")
         await self._settle(event, step, after, event.payload)
@@ -90,10 +90,13 @@ def deadline_of(step: RoutingStep) -> int | None:
 
 
 async def schedule_deadline(ledger: Ledger, event: Event, step: RoutingStep, deadline_ms: int) -> None:
-    correlation_id, attempt = event.envelope.correlation_id, step.attempt or 0
     due_ms = time.time_ns() // 1_000_000 + deadline_ms
-    errand = Deadline(correlation_id, step.id, attempt)
-    await ledger.store.schedule(QUEUE, errand_timer(f"deadline:{correlation_id}:{step.id}:{attempt}", due_ms, errand))
+    errand = Deadline(event.envelope.correlation_id, step.id, run_of(event))
+    await ledger.store.schedule(QUEUE, errand_timer(_deadline_id(event, step), due_ms, errand))
+
+
+def _deadline_id(event: Event, step: RoutingStep) -> str:
+    return f"deadline:{life_of(event)}:{step.id}"
 
 
 def passed_deadline(step: RoutingStep, reason: str) -> RoutingStep:
@@ -125,7 +128,7 @@ async def settle(
     await reporter.tell(
         kinds[ended.status], kept, step, at, duration_ms=took, error=ended.error, detail=ended.notes or ""
     )
-    await ledger.store.unschedule(QUEUE, f"deadline:{after.envelope.correlation_id}:{step.id}:{attempt}")
+    await ledger.store.unschedule(QUEUE, _deadline_id(after, step))
     await ledger.remove(after.envelope.correlation_id, f"waiting:{step.id}")
     await go_on(kept)
     return kept

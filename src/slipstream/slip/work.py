@@ -17,7 +17,7 @@ from slipstream.slip.event import Event, RoutingStep, decode, encode
 from slipstream.slip.itinerary import Itinerary
 from slipstream.slip.ledger import Ledger
 from slipstream.slip.progress import identity
-from slipstream.slip.slip import with_step
+from slipstream.slip.slip import life_of, with_step
 from slipstream.slip.topics import CHUNKS
 
 
@@ -119,7 +119,7 @@ class Work:
             encode(chunk),
             {"correlationId": self.correlation_id, "stepId": self.step.id},
             key=self.correlation_id,
-            message_id=identity(self.correlation_id, self.step.id, self.attempt, "chunk", index),
+            message_id=identity(life_of(self.event), self.step.id, self.attempt, "chunk", index),
         )
 
     # For the harness
