@@ -177,9 +177,12 @@ def _retrieve(safe: asyncio.Future[None]) -> None:
         safe.exception()
 
 
+_sha256 = hashlib.sha256
+
+
 def identity(*parts: str | int) -> str:
     """One name for the same thing, whoever says it and how often: the id of a message that must be stored once."""
-    return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
+    return _sha256("\n".join([part if type(part) is str else str(part) for part in parts]).encode()).hexdigest()
 
 
 def dedupe_key(correlation_id: str, step_id: str, attempt: int) -> str:

@@ -120,4 +120,6 @@ def life_of(event: Event) -> str:
 def run_of(event: Event) -> int:
     """How often the slip was run again."""
     steps = event.envelope.routing_slip
-    return int(steps[0].attributes.get(hints.RUN, "0")) if steps else 0
+    if not steps or not steps[0].attributes:
+        return 0
+    return int(steps[0].attributes.get(hints.RUN, "0"))

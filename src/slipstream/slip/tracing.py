@@ -23,12 +23,19 @@ def trace_id(traceparent: str) -> str | None:
     return match[1] if match is not None else None
 
 
-@contextlib.contextmanager
-def span(name: str, traceparent: str, attributes: Mapping[str, str | int]) -> Iterator[Any]:
+def span(name: str, traceparent: str, attributes: Mapping[str, str | int]) -> contextlib.AbstractContextManager[Any]:
     """What is published within is its child. An exception is recorded, and passes."""
     if _trace is None or not _is_looked_at():
-        yield None
-        return
+        return _NOTHING
+    return _span(name, traceparent, attributes)
+
+
+_NOTHING = contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _span(name: str, traceparent: str, attributes: Mapping[str, str | int]) -> Iterator[Any]:
+    assert _trace is not None
     tracer = _trace.get_tracer("slipstream.slip")
     kind = _trace.SpanKind.CONSUMER
     with tracer.start_as_current_span(name, context=_context(traceparent), kind=kind, attributes=attributes) as active:
