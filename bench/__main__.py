@@ -36,8 +36,11 @@ from bench.servers import (
     produce_load,
     pubsub,
     redis,
+    slip_seconds,
     slipstream,
 )
+from bench.slip import Plan as SlipPlan
+from bench.slip import Seconds
 
 ROOT = Path(__file__).parent.parent
 FEW, MANY = 10_000, 5_000_000
@@ -59,17 +62,23 @@ class Row(msgspec.Struct):
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="leave out the five million messages")
+    parser.add_argument("--only-slips", action="store_true", help="nothing but routing next to the bus")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--data", type=Path, help="where the data directories go: the disk that is measured")
     parser.add_argument("--update-readme", action="store_true")
     arguments = parser.parse_args()
+    if arguments.only_slips:
+        with tempfile.TemporaryDirectory(prefix="slipstream-bench-", dir=arguments.data or ROOT) as folder:
+            report(measure_slips(Path(folder), arguments.rounds), measure_sync_ms(Path(folder)), update_readme=False)
+        return
     scratch = Path(tempfile.mkdtemp(prefix="slipstream-bench-", dir=arguments.data or ROOT))
     try:
         sync_ms = measure_sync_ms(scratch)
         rows = measure_speed(scratch, arguments.rounds, arguments.seconds, sync_ms)
         rows += measure_batches(scratch, arguments.rounds, arguments.seconds)
         rows += measure_bus(scratch, arguments.rounds)
+        rows += measure_slips(scratch, arguments.rounds)
         if not arguments.quick:
             rows += measure_flatness(scratch, arguments.rounds, arguments.seconds)
     finally:
@@ -206,6 +215,33 @@ def _bus_row(text: str, beside: str, what: str, rounds: list[Rates], has_target:
         if has_target:
             row.target, row.met = "≥ 0.80", ratio >= 0.8
     return row
+
+
+def measure_slips(scratch: Path, rounds: int) -> list[Row]:
+    """Routing next to the bus it stands on: the same messages, as many hops, the same engine, in the same round."""
+    drivers: dict[str, list[Seconds]] = {"embedded": [], "http": [], "nats": []}
+    folder = str(scratch)
+    for number in range(rounds):
+        console.print(f"[dim]slips, round {number + 1} of {rounds}[/]")
+        address = str(scratch / f"slips-{number}")
+        drivers["embedded"].append(slip_seconds(SlipPlan(driver="embedded", address=address, folder=folder)))
+        with slipstream(scratch / f"slips-http-{number}") as server:
+            plan = SlipPlan(driver="http", address=f"http://127.0.0.1:{server.port}", folder=folder)
+            drivers["http"].append(slip_seconds(plan))
+        with nats(scratch / f"slips-nats-{number}") as address:
+            drivers["nats"].append(slip_seconds(SlipPlan(driver="nats", address=address, folder=folder)))
+        for left in scratch.glob("slips-*"):
+            shutil.rmtree(left, ignore_errors=True)
+    names = {"embedded": "embedded", "http": "http", "nats": "NATS JetStream"}
+    return [_slip_row(names[driver], seconds) for driver, seconds in drivers.items()]
+
+
+def _slip_row(name: str, rounds: list[Seconds]) -> Row:
+    messages = SlipPlan(driver="", address="", folder="").messages
+    rate = statistics.median(messages / seconds["slips"] for seconds in rounds)
+    cost = statistics.median(seconds["slips"] / seconds["bus"] for seconds in rounds)
+    what = f"routing on {name}: three steps, whole messages (time ÷ that of the bus alone, the same hops)"
+    return Row(what, "", "", f"{rate:,.0f}/s", f"{cost:.2f}", "≤ 2.00", cost <= 2)
 
 
 def measure_flatness(scratch: Path, rounds: int, seconds: float) -> list[Row]:

@@ -20,6 +20,8 @@ from bench.batch import Batches, Kind
 from bench.bus import Plan, Rates
 from bench.full_path import FullPath
 from bench.load import Load, LoadResult
+from bench.slip import Plan as SlipPlan
+from bench.slip import Seconds
 
 VALUE_BYTES = 200
 PRODUCERS = 16
@@ -149,6 +151,12 @@ def bus_rates(plan: Plan) -> Rates:
     command = [sys.executable, "-m", "bench.bus", msgspec.json.encode(plan).decode()]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=600).stdout
     return msgspec.json.decode(output, type=Rates)
+
+
+def slip_seconds(plan: SlipPlan) -> Seconds:
+    command = [sys.executable, "-m", "bench.slip", msgspec.json.encode(plan).decode()]
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=600).stdout
+    return msgspec.json.decode(output, type=Seconds)
 
 
 def batch_load(port: int, topic: str, kind: Kind, seconds: float, messages: int = 0) -> LoadResult:

@@ -30,6 +30,8 @@ HOPS = 1 + 2 * len(STEPS) + 1
 class Plan(msgspec.Struct, kw_only=True):
     driver: str
     address: str
+    folder: str
+    """For the store of slips, on the same disk."""
     messages: int = 2_000
     track: bool = False
 
@@ -113,7 +115,7 @@ async def slips(plan: Plan, bus: Bus) -> float:
 
     router = Router(RouteTable.of({"routes": {"chat.message.v1": {"steps": list(STEPS)}}}), track=plan.track)
     settings = load_settings({}, {})
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=plan.folder) as folder:
         async with (
             open_store(str(Path(folder) / "slips.db")) as store,
             router.running(bus, store, settings),
