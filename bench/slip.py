@@ -68,14 +68,16 @@ def _event(number: int) -> Event:
 
 
 async def bare(plan: Plan, bus: Bus) -> float:
-    """Each hop is a topic. A message is passed on when the next hop has it safely, as the router does it."""
+    """Each hop is a topic. A message is passed on when the next hop has it safely, with an id, so that it is not there
+    twice if somebody dies in between: the same messages, in short."""
     router = Router(RouteTable.of({"routes": {"chat.message.v1": {"steps": list(STEPS)}}}))
     steps = router.table.plan(_event(0))
     left, done = plan.messages, asyncio.Event()
 
     async def pass_on(topic: str, message: Message) -> None:
         attributes = {"correlationId": message.correlation_id, "stepId": message.attributes["stepId"]}
-        await bus.publish(topic, message.data, attributes, message.key)
+        message_id = f"{topic}:{message.correlation_id}"
+        await bus.publish(topic, message.data, attributes, message.key, message_id=message_id)
 
     async def finish(message: Message) -> None:
         nonlocal left

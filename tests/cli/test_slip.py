@@ -77,7 +77,7 @@ def test_a_message_is_drawn_from_its_plan_to_its_end(histories: Slips) -> None:
         ["✓", "ship"],
         ["✓", "notify"],
     ]
-    assert rows[1].endswith("skipped as its unless holds")
+    assert rows[1].endswith("skipped: its unless holds")
     assert rows[2].endswith("bank_away: the bank did not answer within 200 ms, and nobody knows when it will")
     assert rows[3].endswith("bank_away, as before")
     assert [words(row)[2] for row in rows[2:5]] == ["#1", "#2", "#3"]

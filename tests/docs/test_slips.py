@@ -22,7 +22,7 @@ from prometheus_client import CollectorRegistry
 from slipstream import slip as package
 from slipstream.slip import Control, Envelope, Event, Itinerary, RouteTable, RoutingStep, Signal, Work, decode, hints
 from slipstream.slip import topics as topic_names
-from slipstream.slip.advance import Rules, Send, advance
+from slipstream.slip.advance import CANCELLED, MESSAGE_TIMEOUT, Rules, Send, advance
 from slipstream.slip.dead_letter import DeadLetter
 from slipstream.slip.metrics import metrics_in
 from slipstream.slip.progress import Kind, Progress
@@ -160,7 +160,7 @@ def codes() -> Iterator[str]:
                 if isinstance(code, ast.Constant):
                     yield str(code.value)
                 elif isinstance(code, ast.Name) and code.id.isupper():
-                    yield "message_timeout"
+                    yield {"MESSAGE_TIMEOUT": MESSAGE_TIMEOUT, "CANCELLED": CANCELLED}[code.id]
 
 
 def test_every_code_of_an_error_is_in_the_table_and_no_other() -> None:

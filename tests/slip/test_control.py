@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from slipstream.bus.bus import Opening
-from slipstream.slip import Control, InvalidSlip, Reject, Work, Worker
+from slipstream.slip import Control, Envelope, Event, InvalidSlip, Reject, Work, Worker
 from tests.client.loop import in_loop
 from tests.slip.lab import lab, summary, table
 
@@ -148,7 +148,101 @@ async def test_what_makes_no_sense_is_said(memory_bus: OpenBus) -> None:
             await control.rerun("c-1", "ship")
 
 
+@in_loop
+async def test_a_copy_that_fails_leaves_what_the_original_has_done(memory_bus: OpenBus) -> None:
+    shop = Shop(broken=False)
+    async with memory_bus() as bus, lab(bus, ROUTES, shop.worker) as made:
+        control = Control(made.store, made.settings)
+        await made.submit(payload={"careful": True})
+        await made.ended()
+        shop.broken = True
+        copied = await control.copy("c-1", "charge")
+        assert (await made.ended(copied)).kind == "dead-lettered"
+        again = await control.copy("c-1", "reserve")
+        assert (await made.ended(again)).kind == "dead-lettered"
+    assert [slip for slip, _ in shop.undone] == [again], "its own, and no other"
+
+
+@in_loop
+async def test_a_copy_does_not_build_on_what_was_undone(memory_bus: OpenBus) -> None:
+    shop = Shop()
+    async with memory_bus() as bus, lab(bus, ROUTES, shop.worker) as made:
+        await made.submit(payload={"careful": True})
+        await made.ended()
+        with pytest.raises(InvalidSlip, match="reserve had been undone"):
+            await Control(made.store, made.settings).copy("c-1", "charge")
+
+
+@in_loop
+async def test_a_message_that_waits_is_run_again_and_ends_once(memory_bus: OpenBus) -> None:
+    routes = table({"id": "manager", "wait": "approval"}, "ship")
+    shop = Shop()
+    async with memory_bus() as bus, lab(bus, routes, shop.worker) as made:
+        control = Control(made.store, made.settings)
+        await made.submit(payload={"reply": 1})
+        await made.told("waiting manager")
+        await control.rerun("c-1", "manager")
+        await made.told("rerun")
+        await made.until(lambda: made.kinds().count("waiting manager") == 2)
+        await control.approve("c-1", "manager")
+        assert (await made.ended(run=1)).kind == "completed"
+        await made.submit(correlation_id="c-2")
+        await made.told("waiting manager", "c-2")
+    assert [one.run for one in made.progress if one.kind == "dropped"] == [0]
+    assert len(made.delivered) == 1
+    assert len(shop.seen) == 1
+
+
+@in_loop
+async def test_a_message_is_cancelled_and_what_it_has_done_is_undone(memory_bus: OpenBus) -> None:
+    shop = Shop()
+    async with memory_bus() as bus, lab(bus, table("reserve", "nobody"), shop.worker) as made:
+        control = Control(made.store, made.settings)
+        await made.submit(payload={"careful": True})
+        await made.told("finished reserve")
+        await control.cancel("c-1", "wrong address")
+        assert (await made.ended()).kind == "dead-lettered"
+        await made.until(lambda: len(made.dead) > 0)
+        with pytest.raises(InvalidSlip, match="c-1 is over already"):
+            await control.cancel("c-1")
+        with pytest.raises(InvalidSlip, match="nothing is kept of c-7"):
+            await control.cancel("c-7")
+    assert made.dead[0]["error"] == {"code": "cancelled", "message": "wrong address", "retryable": False}
+    assert made.dead[0]["lastStep"]["id"] == "nobody"
+    assert shop.undone == [("c-1", 1)]
+    assert len(made.dead) == 1
+
+
+@in_loop
+async def test_an_event_may_be_submitted_through_the_store(memory_bus: OpenBus) -> None:
+    shop = Shop(broken=False)
+    async with memory_bus() as bus, lab(bus, ROUTES, shop.worker) as made:
+        event = Event(Envelope("1", "test", "c-1"), "order.v1", {"order": 1})
+        await Control(made.store, made.settings).submit(event)
+        assert (await made.ended()).kind == "completed"
+
+
 # Undoing
+
+
+@in_loop
+async def test_a_step_that_fails_is_undone_itself_if_it_has_left_a_record(memory_bus: OpenBus) -> None:
+    worker, undone = Worker(), list[Any]()
+
+    @worker.step("a")
+    async def half(work: Work) -> None:
+        work.undo_with({"attempt": work.attempt})
+        raise RuntimeError("after it was charged")
+
+    @worker.undo("a")
+    async def undo(work: Work) -> None:
+        undone.append(work.record)
+
+    async with memory_bus() as bus, lab(bus, table({"id": "a", "max_attempts": 2}), worker) as made:
+        await made.submit()
+        await made.until(lambda: len(made.dead) > 0)
+    assert undone == [{"attempt": 1}]
+    assert summary(made.dead[0]) == {"router": "OK", "a": "ERROR", "undo:a": "OK"}
 
 
 @in_loop

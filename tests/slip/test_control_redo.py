@@ -24,8 +24,8 @@ class Shop:
         @self.worker.step("charge")
         async def charge(work: Work) -> None:
             receipt = await work.once("charge", lambda: self._charge(work.idempotency_key("charge")))
-            work.undo_with(receipt)
             self._may_fail("charge")
+            work.undo_with(receipt)
 
         @self.worker.undo("charge")
         async def refund(work: Work) -> None:
@@ -67,7 +67,7 @@ async def test_a_charge_that_was_refunded_is_made_again_by_a_rerun(memory_bus: O
 @in_loop
 async def test_a_charge_that_stands_is_not_made_again_by_a_rerun(memory_bus: OpenBus) -> None:
     shop = Shop()
-    shop.failing = {"charge"}  # after the charge was made and written down, so that there is nothing to undo
+    shop.failing = {"charge"}  # after the charge was made and written down, and before it left a record to undo it by
     async with memory_bus() as bus, lab(bus, table("charge", "ship"), shop.worker) as made:
         await made.submit()
         assert (await made.ended()).kind == "dead-lettered"

@@ -16,6 +16,7 @@ from slipstream.slip import (
     Control,
     Envelope,
     Event,
+    InvalidSlip,
     Pause,
     Reject,
     Retries,
@@ -256,6 +257,18 @@ async def test_a_payload_that_cannot_be_sent_is_an_error_of_the_step(memory_bus:
         await made.submit()
         await made.until(lambda: len(made.dead) > 0)
     assert "object" in made.dead[0]["error"]["message"]
+
+
+@pytest.mark.parametrize("timeout", ["soon", "-1s", 0, -1, True, float("nan")])
+def test_a_time_out_that_is_none_is_refused_where_it_is_written(timeout: Any) -> None:
+    with pytest.raises(InvalidSlip, match="timeout="):
+        Worker().step("a", timeout=timeout)(lambda work: None)
+
+
+def test_durations_may_be_written_as_in_route_tables() -> None:
+    worker = Worker()
+    worker.step("a", timeout="300ms")(lambda work: None)
+    assert worker._stations[0][0].timeout_s == 0.3
 
 
 # Once

@@ -42,6 +42,7 @@ MARKS = {
     "completed": ("✓", "green"),
     "dead-lettered": ("✗", "bold red"),
     "under way": ("▸", "bold cyan"),
+    "dropped": ("-", "dim"),
 }
 STATE_STYLES = {"completed": "bold green", "dead-lettered": "bold red", "under way": "bold yellow", "dropped": "dim"}
 
@@ -281,7 +282,7 @@ def in_words(correlation_id: str, standing: Standing, now: dt.datetime) -> str:
         case "completed":
             return f"completed {_took(standing.since or now, now)} ago"
         case "dropped":
-            return "dropped: its message was over without it"
+            return f"dropped: {_line(standing.reason) or 'its message was over without it'}"
         case "dead-lettered":
             why = f": {error_text(standing.error)}" if standing.error is not None else ""
             where = f" at {step}" if step else ""

@@ -32,6 +32,8 @@ from slipstream.slip.slip import (
 
 MESSAGE_TIMEOUT = "message_timeout"
 """The code of what became of a message whose `timeoutAt` has passed."""
+CANCELLED = "cancelled"
+"""That of one that somebody has ended."""
 
 Holds: TypeAlias = Callable[[str, Event], bool]
 """Whether a condition, as JSON text, holds for an event."""
@@ -99,7 +101,7 @@ def advance(event: Event, now: dt.datetime, rules: Rules) -> Decision:
     if is_undoing(steps):
         return _advance_undoing(event, steps, now, rules)
     if is_late(event, now):
-        return _abort(event, steps, now)
+        return abort(event, now)
     skipped: list[RoutingStep] = []
     for index, step in enumerate(steps):
         match step.status:
@@ -117,7 +119,7 @@ def advance(event: Event, now: dt.datetime, rules: Rules) -> Decision:
             case Status.PENDING:
                 unless = step.attributes.get(hints.UNLESS)
                 if unless is not None and rules.holds(unless, with_slip(event, steps)):
-                    steps[index] = replace(step, status=Status.SKIP, ended_at=now)
+                    steps[index] = replace(step, status=Status.SKIP, ended_at=now, notes="its unless holds")
                     skipped.append(steps[index])
                     continue
         return _begin(event, steps, index, now, rules, skipped)
@@ -156,8 +158,10 @@ def _begin(
 # Its end
 
 
-def _abort(event: Event, steps: list[RoutingStep], now: dt.datetime) -> Decision:
-    """What remains is skipped; the first of it says why. A message that is complete is no longer late."""
+def abort(event: Event, now: dt.datetime, error: StepError | None = None) -> Complete | Fail:
+    """What remains is skipped; the first of it says why: because of its time, unless there is another reason. A message
+    that is complete is no longer late."""
+    steps = list(event.envelope.routing_slip)
     index = next((index for index, step in enumerate(steps) if step.status not in DONE), None)
     if index is None:
         return Complete(event)
@@ -165,7 +169,8 @@ def _abort(event: Event, steps: list[RoutingStep], now: dt.datetime) -> Decision
     if step.status is Status.ERROR:
         assert step.error is not None
         return _fail(event, steps, index, step.error, now, [])
-    error = StepError(MESSAGE_TIMEOUT, f"timeoutAt has passed before {step.id} was done", retryable=False)
+    if error is None:
+        error = StepError(MESSAGE_TIMEOUT, f"timeoutAt has passed before {step.id} was done", retryable=False)
     steps[index] = replace(step, status=Status.SKIP, ended_at=now, error=error)
     return _fail(event, steps, index, error, now, [steps[index]])
 
@@ -181,7 +186,7 @@ def _fail(
     skipped = list(skipped)
     for later, step in enumerate(steps[index + 1 :], index + 1):
         if step.status is Status.PENDING:
-            steps[later] = replace(step, status=Status.SKIP, ended_at=now)
+            steps[later] = replace(step, status=Status.SKIP, ended_at=now, notes=f"{steps[index].id} failed")
             skipped.append(steps[later])
     return Fail(with_slip(event, steps), steps[index], error, tuple(skipped))
 
@@ -210,10 +215,10 @@ def undo_records(steps: Iterable[RoutingStep]) -> list[tuple[str, str]]:
 
 
 def _records(step: RoutingStep) -> Iterable[tuple[str, str]]:
-    """The last first. A parallel step has those of its branches, also when it has failed as a whole."""
+    """The last first. A step that has failed may have done something before: what it has left is used, too."""
     if hints.UNDO_BRANCHES in step.attributes:
         yield from reversed([(name, record) for name, record in json.loads(step.attributes[hints.UNDO_BRANCHES])])
-    elif step.status is Status.OK and hints.UNDO in step.attributes and hints.UNDOES not in step.attributes:
+    elif step.status is not Status.PENDING and hints.UNDO in step.attributes and hints.UNDOES not in step.attributes:
         yield step.id, step.attributes[hints.UNDO]
 
 
@@ -235,7 +240,7 @@ def failure(steps: Iterable[RoutingStep]) -> tuple[RoutingStep, StepError]:
     """The step that a failed message failed at, and how."""
     forward = [step for step in steps if hints.UNDOES not in step.attributes]
     for step in forward:
-        if step.error is not None and (step.status is Status.ERROR or step.error.code == MESSAGE_TIMEOUT):
+        if step.error is not None and (step.status is Status.ERROR or step.error.code in {MESSAGE_TIMEOUT, CANCELLED}):
             return step, step.error
     last = next((step for step in reversed(forward) if step.status in TERMINAL), forward[0])
     return last, StepError("unknown", "no step of the slip has failed", retryable=False)

@@ -52,13 +52,21 @@ class Deadline(msgspec.Struct, frozen=True, rename="camel", tag="deadline"):
     run: int
 
 
+class Cancel(msgspec.Struct, frozen=True, rename="camel", tag="cancel"):
+    """Somebody ends a message."""
+
+    correlation_id: str
+    run: int
+    reason: str
+
+
 class Begin(msgspec.Struct, frozen=True, rename="camel", tag="begin"):
-    """An event is to be routed, which was made from the history of another."""
+    """An event is to be routed: a new one, or one that was made from the history of another."""
 
     event: Event
 
 
-Errand: TypeAlias = Signal | TimedOut | Deadline | Begin
+Errand: TypeAlias = Signal | TimedOut | Deadline | Cancel | Begin
 """What a timer of the router is about."""
 
 decode_errand = msgspec.json.Decoder(Errand).decode
@@ -92,6 +100,23 @@ class Control:
         timer_id = f"signal:{signal.correlation_id}:{signal.step}:{secrets.token_hex(8)}"
         await self._store.schedule(QUEUE, errand_timer(timer_id, _now_ms(), signal))
 
+    async def submit(self, event: Event) -> None:
+        """As `submit` does over the bus: the router takes it up when it next looks."""
+        timer_id = f"submit:{event.envelope.correlation_id}:{secrets.token_hex(8)}"
+        await self._store.schedule(QUEUE, errand_timer(timer_id, _now_ms(), Begin(event)))
+
+    async def cancel(self, correlation_id: str, reason: str = "") -> None:
+        """What remains is skipped, what is done is undone, and it is a dead letter; a step that is at work finishes
+        first."""
+        outcomes = await self._ledger.outcomes(correlation_id)
+        if not outcomes:
+            raise InvalidSlip(f"nothing is kept of {correlation_id}: it is not known here, or too old")
+        run = max(outcome.run for outcome in outcomes)
+        if await self._ledger.end(correlation_id, run) is not None:
+            raise InvalidSlip(f"{correlation_id} is over already")
+        errand = Cancel(correlation_id, run, reason)
+        await self._store.schedule(QUEUE, errand_timer(f"cancel:{correlation_id}:{run}", _now_ms(), errand))
+
     # A step for all messages
 
     async def pause(self, step: str, reason: str = "", *, seconds: float | None = None) -> None:
@@ -110,9 +135,7 @@ class Control:
     async def rerun(self, correlation_id: str, step: str) -> None:
         """From this step on, with the payload as it was when the message came there. It may be over, or stuck."""
         before, outcomes = await self._before(correlation_id, step)
-        undone = _undone(outcomes, step, before)
-        if undone:
-            raise InvalidSlip(f"{', '.join(undone)} had been undone: run it again from {undone[0]}, or from before it")
+        _check_not_undone(outcomes, step, before)
         run = max(outcome.run for outcome in outcomes) + 1
         undone_times = _undone_times(outcomes)
         steps = [_redone(_again(one), undone_times) for one in _from(before, step)]
@@ -126,12 +149,15 @@ class Control:
     ) -> str:
         """A message of its own, from this step on, with a payload of its own if one is given. Returns its
         correlationId."""
-        before, _ = await self._before(correlation_id, step)
+        before, outcomes = await self._before(correlation_id, step)
+        _check_not_undone(outcomes, step, before)
         copied = correlation_id_of_copy or f"{correlation_id}~{secrets.token_hex(4)}"
         if await self._ledger.outcomes(copied):
             raise InvalidSlip(f"there is a message {copied} already")
         steps = [_again(one) for one in _from(before, step)]
-        event = with_slip(before, [*_marked(_until(before, step), {hints.COPY_OF: correlation_id}), *steps])
+        # What the original has done is its own to undo.
+        behind = [_without_records(one) for one in _until(before, step)]
+        event = with_slip(before, [*_marked(behind, {hints.COPY_OF: correlation_id}), *steps])
         event = replace(event, envelope=replace(event.envelope, timeout_at=None, correlation_id=copied))
         if payload is not msgspec.UNSET:
             event = replace(event, payload=payload)
@@ -193,6 +219,16 @@ def _skipped(outcomes: list[Outcome]) -> dict[tuple[int, str], RoutingStep]:
     """By run. What the router skips is no outcome of its own: it shows in that of the step after it."""
     steps = [(outcome.run, step) for outcome in outcomes for step in decode(outcome.event).envelope.routing_slip]
     return {(run, step.id): step for run, step in steps if step.status is Status.SKIP}
+
+
+def _check_not_undone(outcomes: list[Outcome], step: str, before: Event) -> None:
+    if undone := _undone(outcomes, step, before):
+        raise InvalidSlip(f"{', '.join(undone)} had been undone: run it again from {undone[0]}, or from before it")
+
+
+def _without_records(step: RoutingStep) -> RoutingStep:
+    records = {hints.UNDO, hints.UNDO_BRANCHES}
+    return replace(step, attributes={name: value for name, value in step.attributes.items() if name not in records})
 
 
 def _undone(outcomes: list[Outcome], step: str, before: Event) -> list[str]:

@@ -17,11 +17,12 @@ from msgspec.structs import replace
 
 from slipstream.bus import Bus, Message, Subscription
 from slipstream.slip import hints
-from slipstream.slip.advance import Complete, Decision, Fail, Fork, Send, Wait, advance, with_undoing
+from slipstream.slip.advance import CANCELLED, Complete, Decision, Fail, Fork, Send, Wait, abort, advance, with_undoing
 from slipstream.slip.branches import Branches, parent_of
 from slipstream.slip.control import (
     QUEUE,
     Begin,
+    Cancel,
     Deadline,
     Signal,
     TimedOut,
@@ -30,7 +31,7 @@ from slipstream.slip.control import (
 )
 from slipstream.slip.dead_letter import dead_letter
 from slipstream.slip.errors import InvalidSlip
-from slipstream.slip.event import Event, Malformed, RoutingStep, Status, StepError, decode
+from slipstream.slip.event import Event, Malformed, RoutingStep, Status, StepError, decode, encode
 from slipstream.slip.itinerary import Itinerary
 from slipstream.slip.ledger import End, Ledger
 from slipstream.slip.metrics import metrics_in
@@ -43,7 +44,7 @@ from slipstream.slip.rules import rules_of
 from slipstream.slip.service import run
 from slipstream.slip.settings import SlipSettings, load_settings, subscribe_options
 from slipstream.slip.slip import ROUTER as ROUTER_STEP
-from slipstream.slip.slip import active, is_undoing, plan, run_of, settled, skipped_since, with_slip, with_step
+from slipstream.slip.slip import active, in_run, is_undoing, plan, run_of, settled, skipped_since, with_slip, with_step
 from slipstream.slip.store import Store, Timer
 from slipstream.slip.timers import Timers
 from slipstream.slip.topics import EGRESS, INGRESS, ROUTER, SIGNALS
@@ -187,6 +188,12 @@ class RunningRouter:
                 await self._branches.deadline(deadline)
             case TimedOut(correlation_id, run):
                 await self._time_out(correlation_id, run)
+            case Cancel(correlation_id, run, reason):
+                await self._cancel(correlation_id, run, reason)
+            case Begin(event) if not event.envelope.routing_slip:
+                attributes = {"correlationId": event.envelope.correlation_id}
+                key = event.envelope.correlation_id
+                await self._bus.publish(INGRESS, encode(event), attributes, key, message_id=timer.id)
             case Begin(event):
                 await self._begin(event)
 
@@ -281,7 +288,9 @@ class RunningRouter:
         if run_of(event):
             # Should the run before still be under way somewhere, it is over with this, and nothing of it is undone.
             superseded = End("completed", "rerun", told=True)
-            await self._ledger.claim_end(event.envelope.correlation_id, run_of(event) - 1, superseded)
+            correlation_id, before = event.envelope.correlation_id, run_of(event) - 1
+            if (await self._ledger.claim_end(correlation_id, before, superseded)).cause == superseded.cause:
+                await self._reporter.tell("dropped", in_run(event, before), None, _now(), detail="it was run again")
         copy_of = kept.envelope.routing_slip[0].attributes.get(hints.COPY_OF)
         detail = f"a copy of {copy_of}" if copy_of else ""
         ids = tuple(step.id for step in kept.envelope.routing_slip)
@@ -368,6 +377,17 @@ class RunningRouter:
             if event is not None:
                 await self.go_on(event)
 
+    async def _cancel(self, correlation_id: str, run: int, reason: str) -> None:
+        event = await self._ledger.latest(correlation_id, run)
+        if event is None or is_undoing(event.envelope.routing_slip):
+            return
+        error = StepError(CANCELLED, reason or "somebody has ended it", retryable=False)
+        decision = abort(event, _now(), error)
+        for step in decision.skipped:
+            await self._reporter.tell("skipped", event, step, _now(), error=step.error, detail=step.notes or "")
+        if isinstance(decision, Fail):
+            await self._fail(decision, event)
+
     async def _complete(self, decision: Complete, before: Event) -> None:
         event = decision.event
         end = await self._claim_end(before, "completed")
@@ -376,12 +396,13 @@ class RunningRouter:
         if await self._branches.ended(event, None):
             await self._tell_end(event, end, None)
             return
+        delivered = None
         if self._has_artefact(event):
             envelope = event.envelope
             delivery = replace(event, type=EGRESS)
             message_id = identity(envelope.correlation_id, run_of(event), "end")
-            await (await self._outbox.send(envelope.reply_to or EGRESS, delivery, message_id))
-        await self._tell_end(event, end, None)
+            delivered = await self._outbox.send(envelope.reply_to or EGRESS, delivery, message_id)
+        await self._tell_end(event, end, None, delivered)
 
     async def _fail(self, decision: Fail, before: Event) -> None:
         event = decision.event
@@ -418,7 +439,9 @@ class RunningRouter:
             return None
         return None if kept.told else kept
 
-    async def _tell_end(self, event: Event, end: End, failed: Fail | None) -> None:
+    async def _tell_end(
+        self, event: Event, end: End, failed: Fail | None, delivered: asyncio.Future[str] | None = None
+    ) -> None:
         correlation_id, run = event.envelope.correlation_id, run_of(event)
         now = _now()
         took = duration_ms(event.envelope.routing_slip[0].started_at, now)
@@ -428,6 +451,8 @@ class RunningRouter:
         else:
             self._metrics.slips.labels("dead_lettered").inc()
             told = self._reporter.tell("dead-lettered", event, failed.step, now, duration_ms=took, error=failed.error)
+        if delivered is not None:
+            await delivered
         await told
         await self._ledger.end_told(correlation_id, run, end)
         if event.envelope.timeout_at is not None:

@@ -111,6 +111,11 @@ def skipped_since(before: Event, after: Event) -> list[RoutingStep]:
     return [step for step in after.envelope.routing_slip if step.status is Status.SKIP and step.id in ahead]
 
 
+def in_run(event: Event, run: int) -> Event:
+    first, *rest = event.envelope.routing_slip
+    return with_slip(event, [replace(first, attributes=first.attributes | {hints.RUN: str(run)}), *rest])
+
+
 def life_of(event: Event) -> str:
     """Names a message in one of its runs: what is known of an attempt in an earlier one stays there."""
     run = run_of(event)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from slipstream.bus import Bus, Message
 from slipstream.slip import hints
 from slipstream.slip.errors import InvalidSlip
-from slipstream.slip.event import Event, RoutingStep, decode, encode
+from slipstream.slip.event import Event, RoutingStep, Status, decode, encode
 from slipstream.slip.itinerary import Itinerary
 from slipstream.slip.ledger import Ledger
 from slipstream.slip.progress import identity
@@ -63,7 +63,8 @@ class Work:
     # Undoing
 
     def undo_with(self, record: object) -> None:
-        """Should a later step fail for good, whoever undoes this one is given the record."""
+        """Should the message fail, at a later step or at the last attempt at this one, whoever undoes this one is given
+        the record."""
         if hints.UNDOES in self.step.attributes:
             raise InvalidSlip(f"{self.step.id} undoes a step: it cannot be undone itself")
         self._hints[hints.UNDO] = msgspec.json.encode(record).decode()
@@ -140,7 +141,10 @@ class Work:
         return with_step(event, step)
 
     def failed(self, step: RoutingStep) -> Event:
-        """What the attempt has done to the payload and to what lies ahead is not kept."""
+        """What the attempt has done to the payload and to what lies ahead is not kept. The record by which to undo it
+        is, if there is no other attempt."""
+        if step.status is Status.ERROR and hints.UNDO in self._hints:
+            step = replace(step, attributes=step.attributes | {hints.UNDO: self._hints[hints.UNDO]})
         return with_step(decode(self.message.data), self._with_notes(step))
 
     def _with_notes(self, step: RoutingStep) -> RoutingStep:

@@ -14,6 +14,7 @@ from slipstream.bus.names import check_name
 from slipstream.slip.aggregator import Aggregation, RunningAggregator
 from slipstream.slip.errors import InvalidSlip
 from slipstream.slip.retries import Retries
+from slipstream.slip.routes.duration import parse_duration
 from slipstream.slip.service import run
 from slipstream.slip.settings import SlipSettings, load_settings
 from slipstream.slip.station import RunningStation, Station
@@ -45,7 +46,7 @@ class Worker:
         step_id: str,
         *,
         topic: str | None = None,
-        timeout: float | dt.timedelta | None = None,
+        timeout: float | str | dt.timedelta | None = None,
         max_in_flight: int | None = None,
         retries: Retries | None = None,
     ) -> Callable[[HandlerT], HandlerT]:
@@ -58,7 +59,7 @@ class Worker:
         self,
         step_id: str,
         *,
-        timeout: float | dt.timedelta | None = None,
+        timeout: float | str | dt.timedelta | None = None,
         max_in_flight: int | None = None,
         retries: Retries | None = None,
     ) -> Callable[[HandlerT], HandlerT]:
@@ -70,7 +71,7 @@ class Worker:
         step_id: str = "aggregator",
         *,
         into: str = "reply",
-        timeout: float | dt.timedelta = 60.0,
+        timeout: float | str | dt.timedelta = 60.0,
         partial: bool = False,
         topic: str | None = None,
     ) -> None:
@@ -84,7 +85,7 @@ class Worker:
         step_id: str,
         topic: str,
         undoes: bool,
-        timeout: float | dt.timedelta | None,
+        timeout: float | str | dt.timedelta | None,
         max_in_flight: int | None,
         retries: Retries | None,
     ) -> Callable[[HandlerT], HandlerT]:
@@ -137,5 +138,12 @@ class Worker:
         run(self)
 
 
-def _seconds(duration: float | dt.timedelta) -> float:
-    return duration.total_seconds() if isinstance(duration, dt.timedelta) else duration
+def _seconds(written: object) -> float:
+    """As in route tables: `10s`, or a number of seconds; or a timedelta."""
+    try:
+        duration = written if isinstance(written, dt.timedelta) else parse_duration(written)
+    except ValueError as error:
+        raise InvalidSlip(f"timeout={written!r}: {error}") from error
+    if duration <= dt.timedelta(0):
+        raise InvalidSlip(f"timeout={written!r}: it must be longer than nothing")
+    return duration.total_seconds()

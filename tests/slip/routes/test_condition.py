@@ -212,3 +212,9 @@ def test_without_the_extra_it_is_said_what_to_install(monkeypatch: pytest.Monkey
     monkeypatch.setattr(builtins, "__import__", refusing)
     with pytest.raises(ImportError, match=r"datalogic_py.*pip install 'slipstream\[slip\]'"):
         Condition({"var": "payload"})
+
+
+def test_a_variable_that_is_never_there_is_refused() -> None:
+    with pytest.raises(ConditionInvalid, match=r"no paylod\.total: a variable begins .* \(did you mean payload\?\)"):
+        Condition({">": [{"var": "paylod.total"}, 3]})
+    Condition({"some": [{"var": "payload.items"}, {">": [{"var": "price"}, 3]}]})  # inside, it is one of the items

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 RULE_CHARS_MAX: Final = 65_536
 OPERATIONS_MAX: Final = 100_000
 """Of one evaluation. A condition over a list of a thousand things takes a few thousand."""
+PARTS: Final = ("type", "payload", "envelope")
+"""Of an event, as conditions see it."""
 _FAMILIES: Final = ("Core", "DateTime", "ExtString", "ExtArray", "ExtObject", "ExtControl", "ErrorHandling", "ExtMath")
 _CACHED_MAX: Final = 1_024
 
@@ -60,6 +62,7 @@ class Condition:
         # What is true is decided where the rule is: truthy() would take a result that is text for JSON.
         self._rule = engine.compile(f'{{"!!":[{self.text}]}}')
         self._reads = _parts_read(self._rule)
+        _check_reads(self._rule)
 
     @classmethod
     def of_text(cls, text: str) -> Condition:
@@ -149,11 +152,21 @@ def _diagnosis(engine: datalogic_py.Engine, code: str, message: str, operator: s
 def _parts_read(rule: datalogic_py.Rule) -> tuple[str, ...]:
     """The parts of an event that the rule can look at: encoding an envelope takes longer than most rules."""
     facts = rule.facts()
-    parts = ("type", "payload", "envelope")
     if not facts["reads_complete"] or [] in facts["reads"]:
-        return parts
+        return PARTS
     read = {path[0] for path in facts["reads"]}
-    return tuple(part for part in parts if part in read)
+    return tuple(part for part in PARTS if part in read)
+
+
+def _check_reads(rule: datalogic_py.Rule) -> None:
+    """A variable that is never there is a mistake in writing it, and would skip a step, or an approval, in silence."""
+    facts = rule.facts()
+    for path in facts["reads"]:
+        if path and path[0] not in PARTS:
+            name = ".".join(map(str, path))
+            hint = did_you_mean(str(path[0]), PARTS)
+            text = f"there is no {name}: a variable begins with type, payload or envelope{hint}"
+            raise ConditionInvalid([RuleProblem((), text)])
 
 
 def _reason(error: Exception) -> str:
