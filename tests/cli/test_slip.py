@@ -188,15 +188,34 @@ def test_the_list_has_the_newest_first(histories: Slips) -> None:
 
 
 def test_stuck_are_those_that_have_not_moved_and_why(histories: Slips) -> None:
-    found = histories.lines("list", "--stuck", "--for", "0")
+    found = histories.lines("list", "--stuck", "--branches", "--for", "0")
     moved = [each["movedMs"] for each in found]
     assert moved == sorted(moved)
-    assert {each["correlationId"]: each["reason"] for each in found} == {
-        "loan": "waits for approval at manager",
-        "split": "waits for branches at both",
-        "split/both/left": "waits for approval at clerk",
-        "lonely": "no worker? at nobody",
+    assert {each["correlationId"]: (each["going"], each["at"]) for each in found} == {
+        "loan": ("approval", "manager"),
+        "split": ("branches", "both"),
+        "split/both/left": ("approval", "clerk"),
+        "lonely": ("not taken up", "nobody"),
     }
+    said = histories.said("list", "--stuck", "--for", "0")
+    assert "split/both/left" not in said
+    assert [line.split()[0] for line in said.splitlines() if "no worker?" in line and "nobody" in line] == ["lonely"]
+
+
+@pytest.mark.parametrize("columns", ["60", "80", "200"])
+def test_a_correlation_id_is_never_cut(tmp_path: Path, columns: str) -> None:
+    slips = Slips(tmp_path / "slips.db")
+    correlation_id = "f" * 32
+
+    async def history() -> None:
+        async with open_shop(slips.store) as made:
+            await made.submit("loan.v1", correlation_id=correlation_id)
+            await kept(made, correlation_id, "waiting")
+
+    asyncio.run(history())
+    said = slips.said("list", COLUMNS=columns)
+    assert correlation_id in said
+    assert "waits for approval" in said
 
 
 @in_loop
@@ -207,8 +226,10 @@ async def test_a_branch_that_is_left_over_is_not_stuck(tmp_path: Path) -> None:
         await made.submit("race.v1", {"lost": True})
         await kept(made, "c-1", "dead-lettered")
         await kept(made, "c-1/first/bad", "dead-lettered")
-        assert [each["correlationId"] for each in slips.lines("list") if not each["ended"]] == ["c-1/first/slow"]
-        assert slips.lines("list", "--stuck", "--for", "0") == []
+        assert [each["correlationId"] for each in slips.lines("list", "--branches") if not each["ended"]] == [
+            "c-1/first/slow"
+        ]
+        assert slips.lines("list", "--stuck", "--branches", "--for", "0") == []
 
 
 def test_an_unreachable_store_has_the_code_for_it() -> None:

@@ -111,7 +111,7 @@ async def test_a_word_to_nobody_is_refused_and_says_who_there_is(slips: Slips) -
 async def test_a_paused_step_is_not_worked_at_until_it_is_resumed(slips: Slips) -> None:
     async with open_shop(slips.store) as made:
         said = slips.said("pause", "charge", "--reason", "the bank is away")
-        assert said == "paused charge until  slipstream slip resume charge; workers follow within 500 ms\n"
+        assert said == "charge is paused until it is resumed: workers follow within 500 ms\n"
         await asyncio.sleep(0.1)
         await made.submit()
         await kept(made, "c-1", "skipped")
@@ -200,3 +200,17 @@ async def test_what_is_asked_for_waits_in_the_store_for_a_router(slips: Slips) -
     async with open_store(str(slips.store)) as store:
         due = await store.due("router", 2**53, limit=10, lease_ms=1)
     assert {type(decode_errand(timer.value)) for timer in due} >= {Begin, Signal}
+
+
+@in_loop
+async def test_an_event_is_submitted_through_the_store_and_cancelled(slips: Slips) -> None:
+    async with open_shop(slips.store) as made:
+        answer = slips.json("submit", "loan.v1", '{"total": 7}', "--id", "c-7")
+        assert answer == {"correlationId": "c-7"}
+        await kept(made, "c-7", "waiting")
+        assert "c-7 is cancelled" in slips.said("cancel", "c-7", "--reason", "no more")
+        assert (await made.ended("c-7")).kind == "dead-lettered"
+        await kept(made, "c-7", "dead-lettered")
+        assert "c-7 is over" in slips.refused("cancel", "c-7", expect=4)
+        assert "cancelled: no more" in slips.said("show", "c-7")
+        assert "is no JSON" in slips.refused("submit", "loan.v1", "{", expect=2)

@@ -10,7 +10,7 @@ import rich_click as click
 
 from slipstream.cli.complete import complete_slip
 from slipstream.cli.output import EXIT_CODES, Output, warn_if
-from slipstream.cli.slip_control import approve, copy, deny, pause, pauses, rerun, resume, signal
+from slipstream.cli.slip_control import approve, cancel, copy, deny, pause, pauses, rerun, resume, signal, submit
 from slipstream.cli.slip_routes import check
 from slipstream.cli.slip_run import router, run, worker
 from slipstream.cli.slip_store import known_timeline, on_a_store, timeline_of
@@ -18,7 +18,9 @@ from slipstream.cli.values import Duration, duration_text
 
 if TYPE_CHECKING:
     from slipstream.slip import SlipSettings
+    from slipstream.slip.standing import Standing
     from slipstream.slip.store import Store, Tracked
+    from slipstream.slip.timeline import Timeline
 
 
 @click.group()
@@ -61,12 +63,20 @@ async def show(store: Store, settings: SlipSettings, output: Output, correlation
 @click.option("--stuck", is_flag=True, help="Those under way that have not moved for a while, the longest first.")
 @click.option("--for", "unmoved_ms", type=Duration(), help="With --stuck: how long that is; also SLIP_STUCK_AFTER_MS.")
 @click.option("--failed", is_flag=True, help="Those that are dead letters.")
+@click.option("--branches", is_flag=True, help="Also the branches of parallel steps, which are messages of their own.")
 @click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
 @on_a_store
 async def list_slips(
-    store: Store, settings: SlipSettings, output: Output, stuck: bool, unmoved_ms: int | None, failed: bool, limit: int
+    store: Store,
+    settings: SlipSettings,
+    output: Output,
+    stuck: bool,
+    unmoved_ms: int | None,
+    failed: bool,
+    branches: bool,
+    limit: int,
 ) -> None:
-    """List messages, the newest first.
+    """List messages, those that moved last first.
 
     \b
     [bold]Examples[/]
@@ -80,18 +90,25 @@ async def list_slips(
     now_ms = time.time_ns() // 1_000_000
     unmoved_ms = settings.stuck_after_ms if unmoved_ms is None else unmoved_ms
     if stuck:
-        found = await store.tracked(ended=False, moved_before_ms=now_ms - unmoved_ms, limit=limit + 1)
-        found = [each for each in found if not await _is_left_over(store, each)]
+        tracked = await store.tracked(ended=False, moved_before_ms=now_ms - unmoved_ms, limit=LOOKED_AT)
     elif failed:
-        ended = await store.tracked(ended=True, limit=FAILED_LOOKED_AT)
-        found = [each for each in ended if each.state == "dead-lettered"]
+        ended = await store.tracked(ended=True, limit=LOOKED_AT)
+        tracked = [each for each in ended if each.state == "dead-lettered"]
     else:
-        found = await store.tracked(limit=limit + 1)
+        tracked = await store.tracked(limit=LOOKED_AT)
+    found: list[tuple[Tracked, Timeline]] = []
+    for each in tracked:
+        timeline = await timeline_of(store, each.slip)
+        if timeline is None or (timeline.parent and not branches) or (stuck and await _is_left_over(store, timeline)):
+            continue
+        found.append((each, timeline))
+        if len(found) > limit:
+            break
     more, found = len(found) > limit, found[:limit]
-    reasons = [await _reason(store, each) for each in found]
     if output.as_json:
-        for each, reason in zip(found, reasons, strict=True):
-            output.json({**_plain(each), "reason": reason})
+        for each, timeline in found:
+            standing = timeline.standing
+            output.json({**_plain(each), "going": standing.going, "at": standing.step, "reason": _reason(standing)})
     elif not found:
         output.say(
             f"nothing is stuck: whatever is under way has moved in the last {duration_text(unmoved_ms)}"
@@ -101,47 +118,51 @@ async def list_slips(
             else "no messages: none has come yet, or no router keeps their history"
         )
     else:
-        _show_list(output, found, reasons, now_ms)
+        _show_list(output, found, now_ms)
         if more:
             output.note(f"[dim]there are more than {limit}: see them with --limit[/]")
 
 
-FAILED_LOOKED_AT = 10_000
+LOOKED_AT = 10_000
+
+WIDE = 110
+"""From here on there is room for the type of the event."""
 
 
-def _show_list(output: Output, found: list[Tracked], reasons: list[str], now_ms: int) -> None:
+def _show_list(output: Output, found: list[tuple[Tracked, Timeline]], now_ms: int) -> None:
     from slipstream.cli.slip_timeline import fit  # noqa: PLC0415
 
-    names = ["CORRELATION ID", "TYPE", "STATE", "STEP", ">MOVED"]
+    wide = output.out.width >= WIDE
+    names = ["CORRELATION ID", *(["TYPE"] if wide else []), "STATE", "STEP", ">MOVED"]
     rows = [
         (
             each.slip,
-            each.kind,
-            warn_if(each.state == "dead-lettered", each.state),
-            each.step or "-",
+            *([each.kind] if wide else []),
+            warn_if(timeline.state == "dead-lettered", IN_A_WORD.get(timeline.standing.going, timeline.standing.going)),
+            timeline.standing.step or "-",
             f"{duration_text(max(0, now_ms - each.moved_ms))} ago",
         )
-        for each in found
+        for each, timeline in found
     ]
     # The reason has the room that the others leave: a correlationId that is cut short is good for nothing.
     taken = sum(max(len(name) + 1, *(len(row[column]) for row in rows)) + 2 for column, name in enumerate(names))
     room = max(20, output.out.width - taken)
     output.table(
         [*names, "WHY"],
-        [(*row, fit(reason, room)) for row, reason in zip(rows, reasons, strict=True)],
+        [(*row, fit(_reason(timeline.standing), room)) for row, (_, timeline) in zip(rows, found, strict=True)],
     )
 
 
-async def _is_left_over(store: Store, tracked: Tracked) -> bool:
-    """A branch of a message that is over: nobody waits for it, and nobody tells its end."""
-    found = await timeline_of(store, tracked.slip)
-    if found is None or not found.parent:
+async def _is_left_over(store: Store, timeline: Timeline) -> bool:
+    """A branch of a message that is over: nobody waits for it."""
+    if not timeline.parent:
         return False
-    parent = await timeline_of(store, found.parent)
+    parent = await timeline_of(store, timeline.parent)
     return parent is not None and parent.state != "under way"
 
 
 IN_A_WORD = {
+    "dead-lettered": "dead letter",
     "approval": "waits for approval",
     "signal": "waits for a signal",
     "chunks": "waits for chunks",
@@ -152,26 +173,10 @@ IN_A_WORD = {
 }
 
 
-async def _reason(store: Store, tracked: Tracked) -> str:
-    """In a word, and where."""
+def _reason(standing: Standing) -> str:
     from slipstream.cli.slip_timeline import error_text  # noqa: PLC0415
 
-    if tracked.ended and tracked.state == "completed":
-        return ""
-    found = await timeline_of(store, tracked.slip)
-    if found is None:
-        return ""
-    standing = found.standing
-    if standing.going == "dead-lettered":
-        return error_text(standing.error) if standing.error is not None else ""
-    words = {
-        "at work": "working",
-        "not taken up": "no worker?",
-        "ending": "no router?",
-        "approval": "waits for approval",
-    }
-    words |= {"signal": "waits for a signal", "chunks": "waits for chunks", "branches": "waits for branches"}
-    return " at ".join(part for part in (words.get(standing.going, standing.going), standing.step) if part)
+    return error_text(standing.error) if standing.error is not None else standing.reason
 
 
 def _plain(tracked: Tracked) -> dict[str, Any]:
@@ -181,12 +186,12 @@ def _plain(tracked: Tracked) -> dict[str, Any]:
     return {"correlationId": fields.pop("slip"), "type": fields.pop("kind"), **fields}
 
 
-for command in (approve, deny, signal, pause, resume, pauses, rerun, copy, run, router, worker, check):
+for command in (submit, approve, deny, signal, pause, resume, pauses, rerun, copy, cancel, run, router, worker, check):
     slip.add_command(command)
 
 click.rich_click.COMMAND_GROUPS["slipstream slip"] = [
     {"name": "Look", "commands": ["show", "list", "pauses"]},
-    {"name": "Help a message", "commands": ["approve", "deny", "signal", "rerun", "copy"]},
+    {"name": "Help a message", "commands": ["approve", "deny", "signal", "rerun", "copy", "cancel"]},
     {"name": "Help a step", "commands": ["pause", "resume"]},
-    {"name": "Run", "commands": ["run", "router", "worker", "check"]},
+    {"name": "Run", "commands": ["run", "router", "worker", "check", "submit"]},
 ]

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from slipstream.slip.store import Store
     from slipstream.slip.timeline import Row, Timeline
 
+SEEN_LATELY = 1_000
+
 # Decisions
 
 
@@ -178,8 +180,10 @@ async def pause(
     if output.as_json:
         output.json({"step": step, "paused": held is not None, **(msgspec.to_builtins(held) if held else {})})
     else:
-        until = f"for {duration_text(for_ms)}" if for_ms is not None else f"until  slipstream slip resume {step}"
-        output.say(f"paused {escape(step)} {escape(until)}; workers follow within {duration_text(settings.poll_ms)}")
+        until = f"for {duration_text(for_ms)}" if for_ms is not None else "until it is resumed"
+        output.say(f"{escape(step)} is paused {until}: workers follow within {duration_text(settings.poll_ms)}")
+        if not any(step in each.step for each in await store.tracked(limit=SEEN_LATELY)):
+            output.note(f"[dim]no message has been at {escape(step)} lately: is that its name?[/]")
 
 
 @click.command(epilog=EXIT_CODES)
@@ -253,7 +257,7 @@ async def rerun(store: Store, settings: SlipSettings, output: Output, correlatio
     found = await known_timeline(store, settings, correlation_id)
     await Control(store, settings).rerun(correlation_id, step)
     if found.state == "under way":
-        output.note(f"[yellow]{escape(correlation_id)} had not ended: what is under way of it goes on as well[/]")
+        output.note(f"[yellow]{escape(correlation_id)} had not ended: what is under way of it is dropped[/]")
     if output.as_json:
         output.json({"correlationId": correlation_id, "from": step, "run": found.runs[-1].number + 1})
     else:
@@ -291,3 +295,63 @@ async def copy(
         output.json({"correlationId": copied, "copyOf": correlation_id, "from": step})
     else:
         output.say(f"{escape(copied)} is a copy of {escape(correlation_id)} from {escape(step)}: {_soon(settings)}")
+
+
+# Beginning and ending
+
+
+@click.command(epilog=EXIT_CODES)
+@click.argument("event_type")
+@click.argument("payload", type=Json(), default="{}")
+@click.option("--id", "correlation_id", default="", help="Its correlationId; without it, one is made up.")
+@click.option("--source", default="command-line", show_default=True, help="Who sends it.")
+@on_a_store
+async def submit(
+    store: Store,
+    settings: SlipSettings,
+    output: Output,
+    event_type: str,
+    payload: Any,
+    correlation_id: str,
+    source: str,
+) -> None:
+    """Hand a new event to the router, through the store: also where the bus is inside another process.
+
+    \b
+    [bold]Examples[/]
+      slipstream slip submit chat.message.v1 '{"text": "!hello"}'
+      slipstream slip submit order.v1 @order.json --id o-17
+    """
+    import secrets  # noqa: PLC0415
+
+    from slipstream.slip import Control, Envelope, Event  # noqa: PLC0415
+
+    correlation_id = correlation_id or secrets.token_hex(16)
+    await Control(store, settings).submit(Event(Envelope("1", source, correlation_id), event_type, payload))
+    if output.as_json:
+        output.json({"correlationId": correlation_id})
+    else:
+        output.say(f"{escape(correlation_id)} is submitted: {_soon(settings)}")
+
+
+@click.command(epilog=EXIT_CODES)
+@click.argument("correlation_id", shell_complete=complete_slip)
+@click.option("--reason", default="", help="Why; it stands in the dead letter.")
+@on_a_store
+async def cancel(store: Store, settings: SlipSettings, output: Output, correlation_id: str, reason: str) -> None:
+    """End a message that is under way or stuck: what remains is skipped, what is done is undone.
+
+    \b
+    [bold]Examples[/]
+      slipstream slip cancel c-123 --reason 'wrong address'
+    """
+    from slipstream.slip import Control  # noqa: PLC0415
+
+    found = await known_timeline(store, settings, correlation_id)
+    if found.state != "under way":
+        raise DoesNotFit(f"{correlation_id} is over: {found.state}")
+    await Control(store, settings).cancel(correlation_id, reason)
+    if output.as_json:
+        output.json({"correlationId": correlation_id})
+    else:
+        output.say(f"{escape(correlation_id)} is cancelled: {_soon(settings)}")
