@@ -118,7 +118,7 @@ async def test_a_paused_step_is_not_worked_at_until_it_is_resumed(slips: Slips) 
         last = slips.said("show", "c-1").splitlines()[-1]
         assert last == "step charge is paused: the bank is away — slipstream slip resume charge"
         stuck = slips.lines("list", "--stuck", "--for", "0")
-        assert [each["reason"] for each in stuck] == ["paused at charge"]
+        assert [each["reason"] for each in stuck] == ["the bank is away"]
         assert "started charge" not in made.kinds()
         assert slips.said("resume", "charge") == "resumed charge; workers follow within 500 ms\n"
         assert (await made.ended()).kind == "completed"
