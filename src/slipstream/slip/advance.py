@@ -114,8 +114,7 @@ def advance(event: Event, now: dt.datetime, rules: Rules) -> Decision:
                 skipped.append(steps[index])
                 continue
             case Status.ERROR:
-                assert step.error is not None
-                return _fail(event, steps, index, step.error, now, skipped)
+                return _fail(event, steps, index, _error_of(step), now, skipped)
             case Status.PENDING:
                 unless = step.attributes.get(hints.UNLESS)
                 if unless is not None and rules.holds(unless, with_slip(event, steps)):
@@ -167,8 +166,7 @@ def abort(event: Event, now: dt.datetime, error: StepError | None = None) -> Com
         return Complete(event)
     step = steps[index]
     if step.status is Status.ERROR:
-        assert step.error is not None
-        return _fail(event, steps, index, step.error, now, [])
+        return _fail(event, steps, index, _error_of(step), now, [])
     if error is None:
         error = StepError(MESSAGE_TIMEOUT, f"timeoutAt has passed before {step.id} was done", retryable=False)
     steps[index] = replace(step, status=Status.SKIP, ended_at=now, error=error)
@@ -189,6 +187,11 @@ def _fail(
             steps[later] = replace(step, status=Status.SKIP, ended_at=now, notes=f"{steps[index].id} failed")
             skipped.append(steps[later])
     return Fail(with_slip(event, steps), steps[index], error, tuple(skipped))
+
+
+def _error_of(step: RoutingStep) -> StepError:
+    """A worker of somebody else's may leave it out: the slip's schema does not ask for it."""
+    return step.error or StepError("unknown", f"{step.id} has failed and does not say why", retryable=False)
 
 
 # Undoing
@@ -240,7 +243,8 @@ def failure(steps: Iterable[RoutingStep]) -> tuple[RoutingStep, StepError]:
     """The step that a failed message failed at, and how."""
     forward = [step for step in steps if hints.UNDOES not in step.attributes]
     for step in forward:
-        if step.error is not None and (step.status is Status.ERROR or step.error.code in {MESSAGE_TIMEOUT, CANCELLED}):
-            return step, step.error
+        given_up = step.error is not None and step.error.code in {MESSAGE_TIMEOUT, CANCELLED}
+        if step.status is Status.ERROR or given_up:
+            return step, _error_of(step)
     last = next((step for step in reversed(forward) if step.status in TERMINAL), forward[0])
     return last, StepError("unknown", "no step of the slip has failed", retryable=False)

@@ -16,6 +16,7 @@ from slipstream.slip.control import Deadline
 from slipstream.slip.event import Event, Malformed, RoutingStep, Status, StepError, decode, encode
 from slipstream.slip.settings import SlipSettings, subscribe_options
 from slipstream.slip.slip import active, find, life_of, run_of, settled, with_step
+from slipstream.slip.sound import receive
 from slipstream.slip.station import RunningStation, Station
 from slipstream.slip.store import Store, Timer
 from slipstream.slip.timers import Timers
@@ -89,7 +90,7 @@ class RunningAggregator(RunningStation):
 
     async def _take_chunk(self, message: Message) -> None:
         try:
-            event = decode(message.data)
+            event = receive(message.data)
             chunk = msgspec.convert(event.payload, Chunk)
         except (Malformed, msgspec.ValidationError) as error:
             await self._outbox.bury_undecoded(message, StepError("malformed", f"no chunk: {error}", retryable=False))
@@ -143,13 +144,15 @@ class RunningAggregator(RunningStation):
 
     async def _deadline(self, timer: Timer) -> None:
         deadline = msgspec.json.decode(timer.value, type=Deadline)
-        await self._gather(deadline.correlation_id, timed_out=True)
+        await self._gather(deadline.correlation_id, timed_out=True, run=deadline.run)
 
-    async def _gather(self, correlation_id: str, *, timed_out: bool) -> None:
+    async def _gather(self, correlation_id: str, *, timed_out: bool, run: int | None = None) -> None:
         waiting = await self._ledger.get(correlation_id, self._gathering)
         if waiting is None:
             return  # the message has not come yet, or is done
         event = decode(waiting)
+        if run is not None and run != run_of(event):
+            return  # the time of an earlier run is over
         step = find(event, self._station.step_id)
         assert step is not None
         chunks = await self._chunks_of(event)
@@ -174,12 +177,15 @@ class RunningAggregator(RunningStation):
 
     async def _facts(self, event: Event, stream: str) -> dict[int, Chunk]:
         facts = await self._ledger.facts(event.envelope.correlation_id, stream)
-        return {int(index): msgspec.json.decode(value, type=Chunk) for index, value in facts.items()}
+        # Those of a step whose name starts with this one's and goes on with a colon are not its own.
+        own = {int(index): value for index, value in facts.items() if index.isdecimal()}
+        return {index: msgspec.json.decode(value, type=Chunk) for index, value in own.items()}
 
     async def _settle(self, event: Event, step: RoutingStep, after: RoutingStep, whole: Any) -> None:
+        before = event
         if whole is not None and isinstance(event.payload, dict):
             event = replace(event, payload={**event.payload, self._aggregation.into: whole})
-        await self._conclude(with_step(event, after), step, [])
+        await self._conclude(before, with_step(event, after), step, [])
         correlation_id = event.envelope.correlation_id
         await self._ledger.store.unschedule(self._queue, f"{life_of(event)}:{step.attempt}")
         await self._ledger.remove(correlation_id, self._gathering)

@@ -25,17 +25,9 @@ from slipstream.slip.outbox import Outbox
 from slipstream.slip.progress import Reporter, identity
 from slipstream.slip.slip import ROUTER as ROUTER_STEP
 from slipstream.slip.slip import find, run_of, settled, with_step
+from slipstream.slip.sound import Parent, decode_branches, decode_parent
 from slipstream.slip.topics import ROUTER
 from slipstream.slip.waiting import deadline_of, passed_deadline, schedule_deadline, settle
-
-
-class Parent(msgspec.Struct, frozen=True, rename="camel"):
-    """Whom a branch belongs to."""
-
-    correlation_id: str
-    run: int
-    step: str
-    branch: str
 
 
 class Result(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -47,9 +39,7 @@ class Result(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     undo: tuple[tuple[str, str], ...] = ()
 
 
-_branches = msgspec.json.Decoder(dict[str, tuple[RoutingStep, ...]])
 _results = msgspec.json.Decoder(Result)
-_parents = msgspec.json.Decoder(Parent)
 
 
 class Branches:
@@ -69,7 +59,7 @@ class Branches:
 
     async def begin(self, event: Event, step: RoutingStep) -> None:
         correlation_id = event.envelope.correlation_id
-        branches = _branches.decode(step.attributes[hints.BRANCHES])
+        branches = decode_branches(step.attributes[hints.BRANCHES])
         deadline_ms = deadline_of(step)
         await self._ledger.put(
             correlation_id, _forked(run_of(event), step.id), encode(event), for_ms=deadline_ms or _left_ms(event)
@@ -152,7 +142,7 @@ class Branches:
         step = None if forked is None else find(event := decode(forked), deadline.step)
         if step is not None:
             results = await self._results(event, step)
-            missing = sorted(_branches.decode(step.attributes[hints.BRANCHES]).keys() - results.keys())
+            missing = sorted(decode_branches(step.attributes[hints.BRANCHES]).keys() - results.keys())
             await self._settle(event, step, results, passed_deadline(step, f"not done in time: {', '.join(missing)}"))
 
     async def _results(self, event: Event, step: RoutingStep) -> dict[str, Result]:
@@ -162,7 +152,7 @@ class Branches:
 
     async def _join(self, event: Event, step: RoutingStep) -> None:
         results = await self._results(event, step)
-        count = len(_branches.decode(step.attributes[hints.BRANCHES]))
+        count = len(decode_branches(step.attributes[hints.BRANCHES]))
         wanted = _wanted(step.attributes.get(hints.JOIN, "all"), count)
         failed = {name: result.error for name, result in results.items() if result.error is not None}
         if len(results) - len(failed) >= wanted:
@@ -190,7 +180,7 @@ class Branches:
 def parent_of(event: Event) -> Parent | None:
     steps = event.envelope.routing_slip
     text = steps[0].attributes.get(hints.PARENT) if steps else None
-    return None if text is None else _parents.decode(text)
+    return None if text is None else decode_parent(text)
 
 
 def _branch(event: Event, step: RoutingStep, name: str, steps: tuple[RoutingStep, ...]) -> Event:

@@ -76,6 +76,26 @@ def undecoded(topic: str, data: bytes, error: StepError, at: Time) -> DeadLetter
     return DeadLetter(at=at, error=error, topic=topic, data=text, encoding=encoding)
 
 
+SHORT_CHARS = 1000
+
+
+def shortened(letter: DeadLetter) -> DeadLetter:
+    """For an engine that does not take the whole: who it was, and why."""
+    envelope, error = letter.envelope, letter.error
+    if envelope is not None:
+        envelope = Envelope("1", envelope.source[:SHORT_CHARS], envelope.correlation_id[:SHORT_CHARS])
+    message = None if error.message is None else error.message[:SHORT_CHARS]
+    return DeadLetter(
+        at=letter.at,
+        error=StepError(error.code[:SHORT_CHARS], message, error.retryable),
+        envelope=envelope,
+        event_type=letter.event_type[:SHORT_CHARS],
+        topic=letter.topic,
+        data=letter.data[:SHORT_CHARS],
+        encoding=letter.encoding,
+    )
+
+
 def _summary(step: RoutingStep) -> StepSummary:
     took = None if step.ended_at is None else duration_ms(step.started_at, step.ended_at)
     return StepSummary(step.id, step.status, step.attempt or 0, took, step.error)

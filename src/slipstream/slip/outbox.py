@@ -6,9 +6,9 @@ import asyncio
 import datetime as dt
 import logging
 
-from slipstream.bus import Bus, Message
+from slipstream.bus import Bus, InvalidArgument, Message
 from slipstream.slip import hints
-from slipstream.slip.dead_letter import DeadLetter, encode_dead_letter, undecoded
+from slipstream.slip.dead_letter import DeadLetter, encode_dead_letter, shortened, undecoded
 from slipstream.slip.event import Event, StepError, encode
 from slipstream.slip.progress import identity
 from slipstream.slip.slip import active
@@ -36,9 +36,14 @@ class Outbox:
         envelope = letter.envelope
         correlation_id = envelope.correlation_id if envelope is not None else None
         attributes = {"correlationId": correlation_id, "code": letter.error.code}
-        await self._bus.publish(
-            DEAD_LETTERS, encode_dead_letter(letter), attributes, correlation_id, message_id=message_id
-        )
+        data = encode_dead_letter(letter)
+        try:
+            await self._bus.publish(DEAD_LETTERS, data, attributes, correlation_id, message_id=message_id)
+        except InvalidArgument as refusal:
+            # It has all that the message had, and more: what just fitted may not fit in it.
+            log.warning("the dead letter of %.80s is sent without its contents: %s", correlation_id, refusal)
+            data = encode_dead_letter(shortened(letter))
+            await self._bus.publish(DEAD_LETTERS, data, {"code": letter.error.code}, message_id=message_id)
 
     async def bury_undecoded(self, message: Message, error: StepError) -> None:
         log.warning("%r is a dead letter: %s", message, error.message)

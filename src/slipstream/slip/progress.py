@@ -6,16 +6,19 @@ import asyncio
 import contextvars
 import datetime as dt
 import hashlib
+import logging
 import os
 import socket
 from typing import Literal
 
 import msgspec
 
-from slipstream.bus import Bus
+from slipstream.bus import Bus, InvalidArgument
 from slipstream.slip.event import Event, RoutingStep, StepError, Time
 from slipstream.slip.slip import run_of
 from slipstream.slip.topics import PROGRESS
+
+log = logging.getLogger(__name__)
 
 Kind = Literal[
     "planned",
@@ -163,12 +166,31 @@ class Reporter:
         data = b"[" + b",".join(told) + b"]"
         try:
             await self._bus.publish(PROGRESS, data, {"correlationId": key}, key, message_id=message_id)
+        except InvalidArgument as refusal:
+            await self._publish_apart(told, key, message_id, safe, refusal)
         except Exception as error:  # noqa: BLE001 - it is for those who told it
             if not safe.done():
                 safe.set_exception(error)
         else:
             if not safe.done():
                 safe.set_result(None)
+
+    async def _publish_apart(
+        self, told: list[bytes], key: str | None, message_id: str | None, safe: asyncio.Future[None], refusal: Exception
+    ) -> None:
+        """One of them is too large for the engine, or all are together. What cannot be told at all is no reason to
+        keep a message from going on, and others' even less."""
+        if len(told) > 1:
+            halves = told[: len(told) // 2], told[len(told) // 2 :]
+            parts = [self._send(half, key, message_id) for half in halves]
+            done = await asyncio.gather(*parts, return_exceptions=True)
+            failures = [error for error in done if isinstance(error, BaseException)]
+            if failures and not safe.done():
+                safe.set_exception(failures[0])
+        else:
+            log.warning("%d bytes about a slip cannot be told: %s", len(told[0]), refusal)
+        if not safe.done():
+            safe.set_result(None)
 
 
 def _retrieve(safe: asyncio.Future[None]) -> None:

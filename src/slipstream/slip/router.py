@@ -12,10 +12,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
-from slipstream.bus import Bus, Message, Subscription
+from slipstream.bus import Bus, InvalidArgument, Message, Subscription
 from slipstream.slip import hints
 from slipstream.slip.advance import CANCELLED, Complete, Decision, Fail, Fork, Send, Wait, abort, advance, with_undoing
 from slipstream.slip.branches import Branches, parent_of
@@ -31,12 +30,12 @@ from slipstream.slip.control import (
 )
 from slipstream.slip.dead_letter import dead_letter
 from slipstream.slip.errors import InvalidSlip
-from slipstream.slip.event import Event, Malformed, RoutingStep, Status, StepError, decode, encode
+from slipstream.slip.event import Event, Malformed, RoutingStep, Status, StepError, encode
 from slipstream.slip.itinerary import Itinerary
 from slipstream.slip.ledger import End, Ledger
 from slipstream.slip.metrics import metrics_in
 from slipstream.slip.outbox import Outbox
-from slipstream.slip.progress import Reporter, duration_ms, identity
+from slipstream.slip.progress import Kind, Reporter, duration_ms, identity
 from slipstream.slip.routes.condition import ConditionFailed
 from slipstream.slip.routes.table import NoRoute, RouteTable
 from slipstream.slip.routes.watch import WatchedRoutes
@@ -44,7 +43,19 @@ from slipstream.slip.rules import rules_of
 from slipstream.slip.service import run
 from slipstream.slip.settings import SlipSettings, load_settings, subscribe_options
 from slipstream.slip.slip import ROUTER as ROUTER_STEP
-from slipstream.slip.slip import active, in_run, is_undoing, plan, run_of, settled, skipped_since, with_slip, with_step
+from slipstream.slip.slip import (
+    active,
+    in_run,
+    is_undoing,
+    may_retry,
+    plan,
+    run_of,
+    settled,
+    skipped_since,
+    with_slip,
+    with_step,
+)
+from slipstream.slip.sound import receive, receive_signal
 from slipstream.slip.store import Store, Timer
 from slipstream.slip.timers import Timers
 from slipstream.slip.topics import EGRESS, INGRESS, ROUTER, SIGNALS
@@ -158,7 +169,7 @@ class RunningRouter:
 
     async def _handle(self, message: Message) -> None:
         try:
-            event = decode(message.data)
+            event = receive(message.data)
         except Malformed as error:
             await self._outbox.bury_undecoded(message, StepError("malformed", str(error), retryable=False))
             return
@@ -173,9 +184,9 @@ class RunningRouter:
 
     async def _hear(self, message: Message) -> None:
         try:
-            signal = msgspec.json.decode(message.data, type=Signal)
-        except msgspec.MsgspecError as error:
-            await self._outbox.bury_undecoded(message, StepError("malformed", f"no signal: {error}", retryable=False))
+            signal = receive_signal(message.data)
+        except Malformed as error:
+            await self._outbox.bury_undecoded(message, StepError("malformed", str(error), retryable=False))
             return
         await self._waiting.hear(signal)
 
@@ -324,20 +335,39 @@ class RunningRouter:
         for step in (*skipped_since(event, changed), *decision.skipped):
             told.append(self._reporter.tell("skipped", event, step, now, error=step.error, detail=step.notes or ""))
         match decision:
-            case Send():
-                step = decision.step
-                message_id = identity(correlation_id, run, step.id, step.attempt or 0, "sent")
-                told.append(await self._outbox.send(decision.topic, decision.event, message_id))
-            case Wait():
-                await self._waiting.begin(decision.event, decision.step)
-            case Fork():
-                await self._branches.begin(decision.event, decision.step)
+            case Send() | Wait() | Fork():
+                try:
+                    await self._hand_on(decision)
+                except InvalidArgument as refusal:  # and so it would be every time
+                    await self._unsendable(decision, refusal)
             case Complete():
                 await self._complete(decision, event)
             case Fail():
                 await self._fail(decision, event)
         for future in told:
             await future
+
+    async def _hand_on(self, decision: Send | Wait | Fork) -> None:
+        event, step = decision.event, decision.step
+        match decision:
+            case Send(topic=topic):
+                if topic in {INGRESS, ROUTER}:
+                    raise InvalidArgument(f"{topic} is the router's own: it would come back at once, and so for ever")
+                message_id = identity(event.envelope.correlation_id, run_of(event), step.id, step.attempt or 0, "sent")
+                await (await self._outbox.send(topic, event, message_id))
+            case Wait():
+                await self._waiting.begin(event, step)
+            case Fork():
+                await self._branches.begin(event, step)
+
+    async def _unsendable(self, decision: Send | Wait | Fork, refusal: InvalidArgument) -> None:
+        """To a topic that cannot be, or too large for the engine: the step has failed, and the message goes on so."""
+        now = _now()
+        error = StepError("unsendable", str(refusal), retryable=False)
+        failed = settled(decision.step, Status.ERROR, now, error)
+        kind: Kind = "compensation-failed" if hints.UNDOES in failed.attributes else "failed"
+        await self._reporter.tell(kind, decision.event, failed, now, error=error)
+        await self.go_on(with_step(decision.event, failed))
 
     def _continues(self, event: Event, end: End) -> bool:
         """What undoes goes on after the end; and a router that died before all was told of the end goes on with it."""
@@ -346,8 +376,12 @@ class RunningRouter:
     def _planning_failed(self, event: Event, reason: str, now: dt.datetime) -> Decision:
         """The step at hand has failed for it: that of a message must be one of its steps."""
         step = active(event)
-        if step is None or step.status is not Status.PENDING:
-            return Complete(event)
+        if step is None:
+            return Complete(event)  # nothing lies ahead that could have been planned
+        if step.status is not Status.PENDING:
+            if may_retry(step, self._rules.max_attempts) or step.attributes.get(hints.OPTIONAL) != "true":
+                return advance(event, now, self._rules)
+            return self._planning_failed(with_step(event, replace(step, status=Status.SKIP)), reason, now)
         error = StepError("planning_failed", reason, retryable=False)
         required = replace(step, attributes=step.attributes | {hints.OPTIONAL: "false"})
         return advance(with_step(event, settled(required, Status.ERROR, now, error)), now, self._rules)
@@ -396,13 +430,26 @@ class RunningRouter:
         if await self._branches.ended(event, None):
             await self._tell_end(event, end, None)
             return
-        delivered = None
         if self._has_artefact(event):
             envelope = event.envelope
             delivery = replace(event, type=EGRESS)
             message_id = identity(envelope.correlation_id, run_of(event), "end")
-            delivered = await self._outbox.send(envelope.reply_to or EGRESS, delivery, message_id)
-        await self._tell_end(event, end, None, delivered)
+            try:
+                await (await self._outbox.send(envelope.reply_to or EGRESS, delivery, message_id))
+            except InvalidArgument as refusal:  # and so it would be every time
+                await self._undeliverable(event, end, refusal)
+                return
+        await self._tell_end(event, end, None)
+
+    async def _undeliverable(self, event: Event, end: End, refusal: InvalidArgument) -> None:
+        """All steps are done, and what came of it is too large for the engine: it is a dead letter, and not lost."""
+        correlation_id, last = event.envelope.correlation_id, event.envelope.routing_slip[-1]
+        failed = Fail(event, last, StepError("unsendable", str(refusal), retryable=False))
+        log.warning("%s is a dead letter: %s failed: %s", correlation_id, last.id, refusal)
+        await self._outbox.bury(
+            dead_letter(event, last, failed.error, _now()), identity(correlation_id, run_of(event), "end")
+        )
+        await self._tell_end(event, end, failed)
 
     async def _fail(self, decision: Fail, before: Event) -> None:
         event = decision.event
@@ -420,7 +467,8 @@ class RunningRouter:
                 await self.go_on(undoing)
                 return
         else:
-            end = await self._ledger.end(correlation_id, run)
+            # Undoing may have taken longer than its end was kept. Without one, this is it.
+            end = await self._ledger.end(correlation_id, run) or await self._claim_end(before, "failed")
         if end is None or end.told:
             return
         if not await self._branches.ended(event, decision.error):
@@ -439,9 +487,7 @@ class RunningRouter:
             return None
         return None if kept.told else kept
 
-    async def _tell_end(
-        self, event: Event, end: End, failed: Fail | None, delivered: asyncio.Future[str] | None = None
-    ) -> None:
+    async def _tell_end(self, event: Event, end: End, failed: Fail | None) -> None:
         correlation_id, run = event.envelope.correlation_id, run_of(event)
         now = _now()
         took = duration_ms(event.envelope.routing_slip[0].started_at, now)
@@ -451,8 +497,6 @@ class RunningRouter:
         else:
             self._metrics.slips.labels("dead_lettered").inc()
             told = self._reporter.tell("dead-lettered", event, failed.step, now, duration_ms=took, error=failed.error)
-        if delivered is not None:
-            await delivered
         await told
         await self._ledger.end_told(correlation_id, run, end)
         if event.envelope.timeout_at is not None:

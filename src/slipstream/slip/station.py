@@ -14,16 +14,17 @@ import msgspec
 from msgspec.structs import replace
 
 from slipstream import handlers
-from slipstream.bus import Bus, Message, Reject, Retry, Subscription
+from slipstream.bus import Bus, InvalidArgument, Message, Reject, Retry, Subscription
 from slipstream.slip import hints
 from slipstream.slip.advance import Send, advance
 from slipstream.slip.errors import Pause, Skip, StepFailed
-from slipstream.slip.event import Event, Malformed, RoutingStep, Status, StepError, decode, encode
+from slipstream.slip.event import Event, Malformed, RoutingStep, Status, StepError, encode
 from slipstream.slip.ledger import Held, Ledger
 from slipstream.slip.metrics import metrics_in
 from slipstream.slip.outbox import Outbox
 from slipstream.slip.progress import Kind, Reporter, duration_ms, identity
 from slipstream.slip.retries import Retries
+from slipstream.slip.routes.condition import ConditionFailed
 from slipstream.slip.rules import rules_of
 from slipstream.slip.settings import SlipSettings, subscribe_options
 from slipstream.slip.slip import (
@@ -37,8 +38,9 @@ from slipstream.slip.slip import (
     topic_of,
     with_step,
 )
+from slipstream.slip.sound import receive
 from slipstream.slip.store import Store
-from slipstream.slip.topics import ROUTER
+from slipstream.slip.topics import INGRESS, ROUTER
 from slipstream.slip.tracing import mark_failed, span
 from slipstream.slip.work import Work
 from slipstream.threads import DaemonThreads
@@ -133,7 +135,7 @@ class RunningStation:
 
     async def _handle(self, message: Message) -> None:
         try:
-            event = decode(message.data)
+            event = receive(message.data)
         except Malformed as error:
             await self._outbox.bury_undecoded(message, StepError("malformed", str(error), retryable=False))
             return
@@ -144,13 +146,13 @@ class RunningStation:
             await (await self._outbox.send(ROUTER, event, returned))
             return
         if not self._is_ours(step):
-            await self._conclude(with_step(event, self._misrouted(step)), step, [])
+            await self._conclude(event, with_step(event, self._misrouted(step)), step, [])
             return
         await self._wait_until_due(step)
         kept = await self._ledger.outcome(event, step.id, step.attempt or 0)
         if kept is not None:
             # Done before, by somebody who may have died before he could say so.
-            await self._pass_on(kept, step, [])
+            await self._pass_on(event, kept, step, [])
             return
         await self._attempt(event, step, message)
 
@@ -181,7 +183,7 @@ class RunningStation:
         step = replace(step, max_attempts=step.max_attempts or self._settings.max_attempts)
         told: list[asyncio.Future[Any]] = [self._reporter.tell("started", event, step, began)]
         if message.attempt > 1 and (death := await self._died_of(event, step)):
-            await self._conclude(with_step(event, settled(step, Status.ERROR, _now(), death)), step, told)
+            await self._conclude(event, with_step(event, settled(step, Status.ERROR, _now(), death)), step, told)
             return
         self._attempts.inc()
         work = Work(event, step, message, self._bus, self._ledger)
@@ -196,7 +198,7 @@ class RunningStation:
             assert ended is not None
             if ended.error is not None:
                 mark_failed(active_span, ended.error.message or ended.error.code)
-            await self._conclude(after, step, told, data)
+            await self._conclude(event, after, step, told, data)
 
     async def _do(self, work: Work, step: RoutingStep) -> tuple[Event, bytes | None]:
         """The event as the attempt leaves it, and as bytes: what cannot be sent is a failure of the step."""
@@ -275,13 +277,13 @@ class RunningStation:
     # What became of it
 
     async def _conclude(
-        self, after: Event, step: RoutingStep, told: list[asyncio.Future[Any]], data: bytes | None = None
+        self, before: Event, after: Event, step: RoutingStep, told: list[asyncio.Future[Any]], data: bytes | None = None
     ) -> None:
         kept = await self._ledger.settle(after, step.id, step.attempt or 0, data)
-        await self._pass_on(kept, step, told, data if kept is after else None)
+        await self._pass_on(before, kept, step, told, data if kept is after else None)
 
     async def _pass_on(
-        self, after: Event, step: RoutingStep, told: list[asyncio.Future[Any]], data: bytes | None = None
+        self, before: Event, after: Event, step: RoutingStep, told: list[asyncio.Future[Any]], data: bytes | None = None
     ) -> None:
         """Where the outcome says. It may be another's, and what he has said is said again: with the same id."""
         ended = find(after, step.id)
@@ -292,16 +294,31 @@ class RunningStation:
         topic, going = self._next(after, ended)
         correlation_id = after.envelope.correlation_id
         message_id = identity(correlation_id, run_of(after), step.id, step.attempt or 0, "outcome")
-        told.append(await self._outbox.send(topic, going, message_id, data if going is after else None))
+        try:
+            await (await self._outbox.send(topic, going, message_id, data if going is after else None))
+        except InvalidArgument as refusal:  # and so it would be every time
+            await self._return_unsendable(before, ended, message_id, refusal)
         for future in told:
             await future
+
+    async def _return_unsendable(
+        self, before: Event, ended: RoutingStep, message_id: str, refusal: InvalidArgument
+    ) -> None:
+        """What the step made is too large for the engine, or goes nowhere: it has failed, with what it was given."""
+        log.warning("step %s of %s: %s", ended.id, before.envelope.correlation_id, refusal)
+        error = StepError("unsendable", str(refusal), retryable=False)
+        failed = replace(ended, status=Status.ERROR, ended_at=ended.ended_at or _now(), error=error, notes=None)
+        await (await self._outbox.send(ROUTER, with_step(before, failed), identity(message_id, "unsendable")))
 
     def _next(self, after: Event, ended: RoutingStep) -> tuple[str, Event]:
         if ended.status is Status.PENDING:
             return topic_of(ended), after
         if self._settings.decentralised:
-            decision = advance(after, _now(), self._rules)
-            if isinstance(decision, Send) and not decision.skipped:
+            try:
+                decision = advance(after, _now(), self._rules)
+            except ConditionFailed:
+                return ROUTER, after  # which makes a dead letter of it
+            if isinstance(decision, Send) and not decision.skipped and decision.topic not in {INGRESS, ROUTER}:
                 return decision.topic, decision.event
         return ROUTER, after
 
