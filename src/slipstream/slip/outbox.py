@@ -8,7 +8,7 @@ import logging
 
 from slipstream.bus import Bus, Message
 from slipstream.slip import hints
-from slipstream.slip.dead_letter import DeadLetter, encode_dead_letter, undecoded
+from slipstream.slip.dead_letter import DeadLetter, dead_letter, encode_dead_letter, undecoded
 from slipstream.slip.event import Event, StepError, encode
 from slipstream.slip.progress import identity
 from slipstream.slip.slip import active
@@ -43,4 +43,10 @@ class Outbox:
     async def bury_undecoded(self, message: Message, error: StepError) -> None:
         log.warning("%r is a dead letter: %s", message, error.message)
         letter = undecoded(message.topic, message.data, error, dt.datetime.now(dt.UTC))
+        await self.bury(letter, identity(message.topic, message.id))
+
+    async def bury_unfollowed(self, message: Message, event: Event, error: StepError) -> None:
+        """An event whose slip makes no sense."""
+        log.warning("%r is a dead letter: %s", message, error.message)
+        letter = dead_letter(event, None, error, dt.datetime.now(dt.UTC))
         await self.bury(letter, identity(message.topic, message.id))

@@ -40,6 +40,7 @@ from slipstream.slip.routes.condition import ConditionFailed
 from slipstream.slip.routes.table import NoRoute, RouteTable
 from slipstream.slip.routes.watch import WatchedRoutes
 from slipstream.slip.rules import rules_of
+from slipstream.slip.sense import why_not
 from slipstream.slip.service import run
 from slipstream.slip.settings import SlipSettings, load_settings, subscribe_options
 from slipstream.slip.slip import ROUTER as ROUTER_STEP
@@ -161,6 +162,9 @@ class RunningRouter:
         except Malformed as error:
             await self._outbox.bury_undecoded(message, StepError("malformed", str(error), retryable=False))
             return
+        if nonsense := why_not(event.envelope):
+            await self._refuse(event, message, StepError("malformed", nonsense, retryable=False))
+            return
         attributes = {"slip.correlation_id": event.envelope.correlation_id, "slip.type": event.type}
         traceparent = message.attributes.get("traceparent", "")
         with span("route", traceparent, attributes):
@@ -256,7 +260,8 @@ class RunningRouter:
         letter = dead_letter(event, None, error, _now())
         await self._outbox.bury(letter, identity(message.topic, message.id, error.code))
         if error.code != "correlation_id_reused":
-            await self._reporter.tell("dead-lettered", event, None, _now(), error=error)
+            # Without its slip, which may be the very thing that makes no sense.
+            await self._reporter.tell("dead-lettered", with_slip(event, ()), None, _now(), error=error)
 
     async def _announce(self, event: Event) -> None:
         envelope = event.envelope

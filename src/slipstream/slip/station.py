@@ -25,6 +25,7 @@ from slipstream.slip.outbox import Outbox
 from slipstream.slip.progress import Kind, Reporter, duration_ms, identity
 from slipstream.slip.retries import Retries
 from slipstream.slip.rules import rules_of
+from slipstream.slip.sense import why_not
 from slipstream.slip.settings import SlipSettings, subscribe_options
 from slipstream.slip.slip import (
     active,
@@ -136,6 +137,9 @@ class RunningStation:
             event = decode(message.data)
         except Malformed as error:
             await self._outbox.bury_undecoded(message, StepError("malformed", str(error), retryable=False))
+            return
+        if nonsense := why_not(event.envelope):
+            await self._outbox.bury_unfollowed(message, event, StepError("malformed", nonsense, retryable=False))
             return
         step = active(event)
         if step is None or step.status is not Status.PENDING or self._is_late(event):
