@@ -13,6 +13,7 @@ from slipstream.slip.event import Event, StepError, encode
 from slipstream.slip.progress import identity
 from slipstream.slip.slip import active
 from slipstream.slip.topics import DEAD_LETTERS
+from slipstream.slip.tracing import joined
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,9 @@ class Outbox:
         attributes = hints.transport(step) if step is not None else {}
         attributes["correlationId"] = correlation_id
         attributes["stepId"] = step.id if step is not None else ""
+        traceparent = joined(event.envelope.trace_id)
+        if traceparent is not None:
+            attributes.setdefault("traceparent", traceparent)
         return await self._bus.send(topic, data or encode(event), attributes, correlation_id, message_id=message_id)
 
     async def bury(self, letter: DeadLetter, message_id: str) -> None:

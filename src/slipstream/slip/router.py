@@ -48,7 +48,7 @@ from slipstream.slip.slip import active, is_undoing, plan, run_of, settled, skip
 from slipstream.slip.store import Store, Timer
 from slipstream.slip.timers import Timers
 from slipstream.slip.topics import EGRESS, INGRESS, ROUTER, SIGNALS
-from slipstream.slip.tracing import span, trace_id
+from slipstream.slip.tracing import continued, span, trace_id
 from slipstream.slip.tracker import Tracker
 from slipstream.slip.waiting import Waiting
 
@@ -166,11 +166,11 @@ class RunningRouter:
             await self._refuse(event, message, StepError("malformed", nonsense, retryable=False))
             return
         attributes = {"slip.correlation_id": event.envelope.correlation_id, "slip.type": event.type}
-        traceparent = message.attributes.get("traceparent", "")
+        traceparent = continued(message.attributes.get("traceparent", ""), event.envelope.trace_id)
         with span("route", traceparent, attributes):
             planned: Event | None = event
             if message.topic == INGRESS or not event.envelope.routing_slip:
-                planned = await self._plan(event, message)
+                planned = await self._plan(event, message, traceparent)
             if planned is not None:
                 await self.go_on(planned, first_time=message.attempt == 1)
 
@@ -196,11 +196,11 @@ class RunningRouter:
 
     # Planning
 
-    async def _plan(self, event: Event, message: Message) -> Event | None:
+    async def _plan(self, event: Event, message: Message, traceparent: str) -> Event | None:
         """None if there is no plan for it; it is a dead letter then."""
         now = _now()
         try:
-            planned = await self._planned(event, message, now)
+            planned = await self._planned(event, traceparent, now)
         except NoRoute as error:
             await self._refuse(event, message, StepError("no_route", str(error), retryable=False))
             return None
@@ -216,7 +216,7 @@ class RunningRouter:
         await self._announce(kept)
         return kept
 
-    async def _planned(self, event: Event, message: Message, now: dt.datetime) -> Event:
+    async def _planned(self, event: Event, traceparent: str, now: dt.datetime) -> Event:
         envelope = event.envelope
         if not envelope.routing_slip:
             event = plan(event, self._steps(event), now)
@@ -224,7 +224,7 @@ class RunningRouter:
             if envelope.timeout_at is None and timeout is not None:
                 envelope = replace(envelope, timeout_at=now + timeout)
         if envelope.trace_id is None:
-            envelope = replace(envelope, trace_id=trace_id(message.attributes.get("traceparent", "")))
+            envelope = replace(envelope, trace_id=trace_id(traceparent))
         envelope = replace(envelope, routing_slip=event.envelope.routing_slip)
         return await self._ask_planners(replace(event, envelope=envelope), now)
 

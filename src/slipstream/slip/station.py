@@ -40,7 +40,7 @@ from slipstream.slip.slip import (
 )
 from slipstream.slip.store import Store
 from slipstream.slip.topics import ROUTER
-from slipstream.slip.tracing import mark_failed, span
+from slipstream.slip.tracing import continued, mark_failed, span
 from slipstream.slip.work import Work
 from slipstream.threads import DaemonThreads
 
@@ -194,7 +194,8 @@ class RunningStation:
             "slip.step": step.id,
             "slip.attempt": step.attempt or 0,
         }
-        with span(f"step {step.id}", message.attributes.get("traceparent", ""), attributes) as active_span:
+        traceparent = continued(message.attributes.get("traceparent", ""), event.envelope.trace_id)
+        with span(f"step {step.id}", traceparent, attributes) as active_span:
             after, data = await self._do(work, step)
             ended = find(after, step.id)
             assert ended is not None
