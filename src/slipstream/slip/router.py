@@ -76,6 +76,8 @@ class Router:
 
     def __init__(self, routes: RouteTable | WatchedRoutes | Path | str, *, name: str = "", track: bool = True) -> None:
         """Of a file name, the file is watched. With `track` it also keeps the history that `slipstream slip` shows."""
+        if not isinstance(routes, RouteTable | WatchedRoutes | Path | str):
+            raise InvalidSlip(f"routes are the name of a file, or RouteTable.of(…), and not {type(routes).__name__}")
         self.names_file = isinstance(routes, Path | str)
         self.routes = WatchedRoutes(routes) if isinstance(routes, Path | str) else routes
         self.name = name
@@ -91,7 +93,18 @@ class Router:
         """The function is asked for every event of this type (`chat.*` for several), when it is planned and each time
         it comes back from a step. It may change what lies ahead; asked again, it must not do so twice."""
 
+        if not isinstance(event_type, str) or not event_type:
+            raise InvalidSlip(
+                f"which events does it plan? Write @router.planner(…) with a type, and not {event_type!r}"
+            )
+
         def register(planner: PlannerT) -> PlannerT:
+            try:
+                inspect.signature(planner).bind(None, None)
+            except TypeError as error:
+                raise InvalidSlip(
+                    f"a planner is called with event and itinerary; {planner!r} cannot be: {error}"
+                ) from error
             self.planners.append((event_type, planner))
             return planner
 

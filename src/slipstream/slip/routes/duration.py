@@ -1,4 +1,5 @@
-"""Durations as people write them in a file: `250ms`, `10s`, `5m`, `2h`, `3d`, or a number of seconds."""
+"""Durations as people write them in a file: `250ms`, `10s`, `5m`, `2h`, `3d`, or a number of seconds; and in a program:
+a number of seconds, or a timedelta."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ import datetime as dt
 import math
 import re
 from typing import Final
+
+from slipstream.slip.errors import InvalidSlip
 
 DURATION_MAX: Final = dt.timedelta(days=3650)
 """Whoever waits longer than ten years has mistaken the unit."""
@@ -27,6 +30,18 @@ def parse_duration(written: object) -> dt.timedelta:
     if ms < 1 or ms > DURATION_MAX / dt.timedelta(milliseconds=1):
         raise ValueError(f"a duration is at least 1ms and at most {DURATION_MAX.days}d")
     return dt.timedelta(milliseconds=round(ms))
+
+
+def seconds(name: str, given: float | dt.timedelta) -> float:
+    """Of an argument with this name. Raises InvalidSlip."""
+    duration = given.total_seconds() if isinstance(given, dt.timedelta) else given
+    is_number = isinstance(duration, int | float) and not isinstance(duration, bool)
+    if not is_number or not 0 < duration <= DURATION_MAX.total_seconds():
+        raise InvalidSlip(
+            f"{name}={given!r}: a number of seconds is wanted, or a timedelta, more than 0 and at most "
+            f"{DURATION_MAX.days} days"
+        )
+    return duration
 
 
 def milliseconds(duration: dt.timedelta) -> int:
