@@ -11,8 +11,8 @@ from slipstream.slip import hints
 from slipstream.slip.dead_letter import DeadLetter, dead_letter, encode_dead_letter, undecoded
 from slipstream.slip.event import Event, StepError, encode
 from slipstream.slip.progress import identity
-from slipstream.slip.slip import active
-from slipstream.slip.topics import DEAD_LETTERS
+from slipstream.slip.slip import active, outcome_name
+from slipstream.slip.topics import DEAD_LETTERS, ROUTER
 from slipstream.slip.tracing import joined
 
 log = logging.getLogger(__name__)
@@ -31,6 +31,9 @@ class Outbox:
         attributes = hints.transport(step) if step is not None else {}
         attributes["correlationId"] = correlation_id
         attributes["stepId"] = step.id if step is not None else ""
+        if topic == ROUTER:
+            # So that the router can tell it from what comes from services that keep no outcomes in the store.
+            attributes["outcome"] = outcome_name(event)
         traceparent = joined(event.envelope.trace_id)
         if traceparent is not None:
             attributes.setdefault("traceparent", traceparent)

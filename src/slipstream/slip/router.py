@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from slipstream.bus import Bus, Message, Subscription
-from slipstream.slip import hints
+from slipstream.slip import elsewhere, hints
 from slipstream.slip.advance import Complete, Decision, Fail, Fork, Send, Wait, advance, with_undoing
 from slipstream.slip.branches import Branches, parent_of
 from slipstream.slip.control import (
@@ -184,6 +184,8 @@ class RunningRouter:
             planned: Event | None = event
             if message.topic == INGRESS or not event.envelope.routing_slip:
                 planned = await self._plan(event, message, traceparent)
+            elif elsewhere.comes_from_elsewhere(event, message):
+                planned = await elsewhere.note(event, self._ledger, self._reporter, self._settings.max_attempts)
             if planned is not None:
                 await self.go_on(planned, first_time=message.attempt == 1)
 
