@@ -88,6 +88,8 @@ NOT_MIRRORED = {
     "examples/test_worker.py": "about the examples",
     "router/test_routing.py": "all kinds of router, through a server",
     "slip/test_faults.py": "about all of slips",
+    "slip/test_hostile.py": "what no honest service sends, whichever module refuses it",
+    "slip/test_refusals.py": "what makes no sense, whichever module refuses it",
     "slip/test_kill.py": "kills routers and workers; about all of slips",
     "store/test_restart.py": "every command, through engine, broker and store",
     "broker/test_rulings.py": "one test per ruling, whichever module keeps it",

@@ -97,7 +97,7 @@ class Rules(msgspec.Struct, frozen=True):
 
 def advance(event: Event, now: dt.datetime, rules: Rules) -> Decision:
     """What is to be done with a message, by its slip alone."""
-    steps = list(event.envelope.routing_slip)
+    steps = [_explained(step) for step in event.envelope.routing_slip]
     if is_undoing(steps):
         return _advance_undoing(event, steps, now, rules)
     if is_late(event, now):
@@ -123,6 +123,13 @@ def advance(event: Event, now: dt.datetime, rules: Rules) -> Decision:
                     continue
         return _begin(event, steps, index, now, rules, skipped)
     return Complete(with_slip(event, steps), tuple(skipped))
+
+
+def _explained(step: RoutingStep) -> RoutingStep:
+    """A step that has failed has an error from here on. Services elsewhere need not give one."""
+    if step.status is not Status.ERROR or step.error is not None:
+        return step
+    return replace(step, error=StepError("unknown", f"{step.id} failed, and nobody said why", retryable=False))
 
 
 def _again(step: RoutingStep, now: dt.datetime, rules: Rules) -> RoutingStep:

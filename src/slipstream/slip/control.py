@@ -16,6 +16,7 @@ from slipstream.slip.errors import InvalidSlip
 from slipstream.slip.event import Event, RoutingStep, Status, decode
 from slipstream.slip.ledger import Held, Ledger, Outcome
 from slipstream.slip.progress import identity
+from slipstream.slip.routes.duration import seconds as in_seconds
 from slipstream.slip.settings import SlipSettings, load_settings
 from slipstream.slip.slip import DONE, UNDO_ID, find, run_of, with_slip
 from slipstream.slip.store import Store, Timer
@@ -97,6 +98,7 @@ class Control:
 
     async def signal(self, signal: Signal) -> None:
         """Also before the message has come to the step, which then goes on at once. The first word counts."""
+        _check(signal)
         timer_id = f"signal:{signal.correlation_id}:{signal.step}:{secrets.token_hex(8)}"
         await self._store.schedule(QUEUE, errand_timer(timer_id, _now_ms(), signal))
 
@@ -121,7 +123,9 @@ class Control:
 
     async def pause(self, step: str, reason: str = "", *, seconds: float | None = None) -> None:
         """Nobody works at the step, and its messages wait, until it is resumed, or for so long. It costs no attempt."""
-        until_ms = None if seconds is None else _now_ms() + round(seconds * 1000)
+        if not step:
+            raise InvalidSlip("which step is to be paused? Give its id")
+        until_ms = None if seconds is None else _now_ms() + round(in_seconds("seconds", seconds) * 1000)
         await self._ledger.pause(step, Held(reason, until_ms))
 
     async def resume(self, step: str) -> None:
@@ -160,6 +164,7 @@ class Control:
         event = with_slip(before, [*_marked(behind, {hints.COPY_OF: correlation_id}), *steps])
         event = replace(event, envelope=replace(event.envelope, timeout_at=None, correlation_id=copied))
         if payload is not msgspec.UNSET:
+            _check_json("payload", payload)
             event = replace(event, payload=payload)
         await self._begin(event)
         return copied
@@ -190,6 +195,24 @@ class Control:
                 raise InvalidSlip(f"{correlation_id} has not come to {step}, or what it was then is not kept any more")
             raise InvalidSlip(f"{correlation_id} has no step {step}; there are {', '.join(sorted(known))}")
         return found, outcomes
+
+
+def _check(signal: Signal) -> None:
+    """What the router could not read would wait there for ever, tried again and again."""
+    _check_json("data", signal.data)
+    try:
+        msgspec.convert(msgspec.to_builtins(signal), Signal)
+    except msgspec.ValidationError as error:
+        raise InvalidSlip(f"this is no word for a step that waits: {error}") from error
+    if not signal.correlation_id or not signal.step:
+        raise InvalidSlip("a word is for one step of one message: give its correlationId, and the id of the step")
+
+
+def _check_json(name: str, value: object) -> None:
+    try:
+        msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidSlip(f"{name} cannot be kept as JSON: {error}") from error
 
 
 def _again(step: RoutingStep) -> RoutingStep:

@@ -38,4 +38,6 @@ class Pause(Exception):
 
     def __init__(self, reason: str = "", *, seconds: float = 60.0) -> None:
         super().__init__(reason)
+        if not 0 < seconds < float("inf"):
+            raise InvalidSlip(f"seconds={seconds!r}: a pause has a length, and an end")
         self.seconds = seconds

@@ -7,7 +7,10 @@ import secrets
 from typing import Any
 
 from slipstream.bus import Bus
-from slipstream.slip.event import Envelope, Event, encode
+from slipstream.slip.errors import InvalidSlip
+from slipstream.slip.event import Envelope, Event, Malformed, decode, encode
+from slipstream.slip.routes.duration import seconds
+from slipstream.slip.sense import why_not
 from slipstream.slip.topics import INGRESS
 
 
@@ -31,10 +34,24 @@ async def submit(
     correlation_id = correlation_id or secrets.token_hex(16)
     timeout_at = None
     if timeout is not None:
-        left = timeout if isinstance(timeout, dt.timedelta) else dt.timedelta(seconds=timeout)
-        timeout_at = dt.datetime.now(dt.UTC) + left
+        timeout_at = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=seconds("timeout", timeout))
     envelope = Envelope("1", source, correlation_id, trace_id=trace_id, reply_to=reply_to, timeout_at=timeout_at)
-    event = Event(envelope, event_type, payload)
+    data = _encoded(Event(envelope, event_type, payload))
     # Without an id for the engine: who submits it again, because there is a route now, means it.
-    await bus.publish(INGRESS, encode(event), {"correlationId": correlation_id}, key=correlation_id)
+    await bus.publish(INGRESS, data, {"correlationId": correlation_id}, key=correlation_id)
     return correlation_id
+
+
+def _encoded(event: Event) -> bytes:
+    """What the router could only bury is refused here, to who made it."""
+    try:
+        data = encode(event)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidSlip(f"this payload cannot be sent as JSON: {error}") from error
+    try:
+        decoded = decode(data)
+    except Malformed as error:
+        raise InvalidSlip(f"nobody could read this event: {error}") from error
+    if nonsense := why_not(decoded.envelope):
+        raise InvalidSlip(nonsense)
+    return data

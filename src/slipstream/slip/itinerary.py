@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from slipstream.slip.errors import InvalidSlip
 from slipstream.slip.event import Event, RoutingStep, Status
+from slipstream.slip.sense import why_not_step
 from slipstream.slip.slip import UNDO_ID, is_undoing, with_slip
 
 
@@ -50,6 +51,8 @@ class Itinerary:
         """Next of all, unless it is said before or after which."""
         if step.status is not Status.PENDING:
             raise InvalidSlip(f"step {step.id} is {step.status}: only what is PENDING can lie ahead")
+        if nonsense := why_not_step(step):
+            raise InvalidSlip(nonsense)
         if any(step.id == other.id for other in self.steps):
             raise InvalidSlip(f"there is a step {step.id} already")
         if step.id.startswith(UNDO_ID):
@@ -92,10 +95,9 @@ class Itinerary:
         return with_slip(event, self.steps) if self.changed else event
 
     def _index(self, step_id: str) -> int:
+        """Also of one that is skipped: it keeps its place, so others can be put before or after it."""
         for index, step in enumerate(self._ahead):
             if step.id == step_id:
-                if step.status is not Status.PENDING:
-                    raise InvalidSlip(f"step {step_id} is {step.status}, and stays so")
                 return index
         if any(step.id == step_id for step in self._behind):
             raise InvalidSlip(f"step {step_id} does not lie ahead any more")

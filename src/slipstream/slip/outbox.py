@@ -8,11 +8,12 @@ import logging
 
 from slipstream.bus import Bus, InvalidArgument, Message
 from slipstream.slip import hints
-from slipstream.slip.dead_letter import DeadLetter, encode_dead_letter, shortened, undecoded
+from slipstream.slip.dead_letter import DeadLetter, dead_letter, encode_dead_letter, shortened, undecoded
 from slipstream.slip.event import Event, StepError, encode
 from slipstream.slip.progress import identity
-from slipstream.slip.slip import active
-from slipstream.slip.topics import DEAD_LETTERS
+from slipstream.slip.slip import active, outcome_name
+from slipstream.slip.topics import DEAD_LETTERS, ROUTER
+from slipstream.slip.tracing import joined
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,12 @@ class Outbox:
         attributes = hints.transport(step) if step is not None else {}
         attributes["correlationId"] = correlation_id
         attributes["stepId"] = step.id if step is not None else ""
+        if topic == ROUTER:
+            # So that the router can tell it from what comes from services that keep no outcomes in the store.
+            attributes["outcome"] = outcome_name(event)
+        traceparent = joined(event.envelope.trace_id)
+        if traceparent is not None:
+            attributes.setdefault("traceparent", traceparent)
         return await self._bus.send(topic, data or encode(event), attributes, correlation_id, message_id=message_id)
 
     async def bury(self, letter: DeadLetter, message_id: str) -> None:
@@ -48,4 +55,10 @@ class Outbox:
     async def bury_undecoded(self, message: Message, error: StepError) -> None:
         log.warning("%r is a dead letter: %s", message, error.message)
         letter = undecoded(message.topic, message.data, error, dt.datetime.now(dt.UTC))
+        await self.bury(letter, identity(message.topic, message.id))
+
+    async def bury_unfollowed(self, message: Message, event: Event, error: StepError) -> None:
+        """An event whose slip makes no sense."""
+        log.warning("%r is a dead letter: %s", message, error.message)
+        letter = dead_letter(event, None, error, dt.datetime.now(dt.UTC))
         await self.bury(letter, identity(message.topic, message.id))

@@ -6,6 +6,8 @@ import random
 
 import msgspec
 
+from slipstream.slip.errors import InvalidSlip
+
 
 class Retries(msgspec.Struct, frozen=True):
     """`base_ms`, doubling with every attempt up to `longest_ms`, and up to `base_ms` more by chance, so that what
@@ -13,6 +15,10 @@ class Retries(msgspec.Struct, frozen=True):
 
     base_ms: int = 500
     longest_ms: int = 60_000
+
+    def __post_init__(self) -> None:
+        if self.base_ms < 0 or self.longest_ms < 0:
+            raise InvalidSlip(f"{self!r}: a pause is 0 ms or longer")
 
     def pause_ms(self, attempt: int) -> int:
         """After this attempt, counted from 0."""

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 from msgspec.structs import replace
 
 from slipstream.bus import Bus, InvalidArgument, Message, Subscription
-from slipstream.slip import hints
+from slipstream.slip import elsewhere, hints
 from slipstream.slip.advance import CANCELLED, Complete, Decision, Fail, Fork, Send, Wait, abort, advance, with_undoing
 from slipstream.slip.branches import Branches, parent_of
 from slipstream.slip.control import (
@@ -40,6 +40,7 @@ from slipstream.slip.routes.condition import ConditionFailed
 from slipstream.slip.routes.table import NoRoute, RouteTable
 from slipstream.slip.routes.watch import WatchedRoutes
 from slipstream.slip.rules import rules_of
+from slipstream.slip.sense import why_not
 from slipstream.slip.service import run
 from slipstream.slip.settings import SlipSettings, load_settings, subscribe_options
 from slipstream.slip.slip import ROUTER as ROUTER_STEP
@@ -59,7 +60,7 @@ from slipstream.slip.sound import receive, receive_signal
 from slipstream.slip.store import Store, Timer
 from slipstream.slip.timers import Timers
 from slipstream.slip.topics import EGRESS, INGRESS, ROUTER, SIGNALS
-from slipstream.slip.tracing import span, trace_id
+from slipstream.slip.tracing import continued, span, trace_id
 from slipstream.slip.tracker import Tracker
 from slipstream.slip.waiting import Waiting
 
@@ -87,6 +88,8 @@ class Router:
 
     def __init__(self, routes: RouteTable | WatchedRoutes | Path | str, *, name: str = "", track: bool = True) -> None:
         """Of a file name, the file is watched. With `track` it also keeps the history that `slipstream slip` shows."""
+        if not isinstance(routes, RouteTable | WatchedRoutes | Path | str):
+            raise InvalidSlip(f"routes are the name of a file, or RouteTable.of(…), and not {type(routes).__name__}")
         self.names_file = isinstance(routes, Path | str)
         self.routes = WatchedRoutes(routes) if isinstance(routes, Path | str) else routes
         self.name = name
@@ -102,7 +105,18 @@ class Router:
         """The function is asked for every event of this type (`chat.*` for several), when it is planned and each time
         it comes back from a step. It may change what lies ahead; asked again, it must not do so twice."""
 
+        if not isinstance(event_type, str) or not event_type:
+            raise InvalidSlip(
+                f"which events does it plan? Write @router.planner(…) with a type, and not {event_type!r}"
+            )
+
         def register(planner: PlannerT) -> PlannerT:
+            try:
+                inspect.signature(planner).bind(None, None)
+            except TypeError as error:
+                raise InvalidSlip(
+                    f"a planner is called with event and itinerary; {planner!r} cannot be: {error}"
+                ) from error
             self.planners.append((event_type, planner))
             return planner
 
@@ -173,12 +187,17 @@ class RunningRouter:
         except Malformed as error:
             await self._outbox.bury_undecoded(message, StepError("malformed", str(error), retryable=False))
             return
+        if nonsense := why_not(event.envelope):
+            await self._refuse(event, message, StepError("malformed", nonsense, retryable=False))
+            return
         attributes = {"slip.correlation_id": event.envelope.correlation_id, "slip.type": event.type}
-        traceparent = message.attributes.get("traceparent", "")
+        traceparent = continued(message.attributes.get("traceparent", ""), event.envelope.trace_id)
         with span("route", traceparent, attributes):
             planned: Event | None = event
             if message.topic == INGRESS or not event.envelope.routing_slip:
-                planned = await self._plan(event, message)
+                planned = await self._plan(event, message, traceparent)
+            elif elsewhere.comes_from_elsewhere(event, message):
+                planned = await elsewhere.note(event, self._ledger, self._reporter, self._settings.max_attempts)
             if planned is not None:
                 await self.go_on(planned, first_time=message.attempt == 1)
 
@@ -210,11 +229,11 @@ class RunningRouter:
 
     # Planning
 
-    async def _plan(self, event: Event, message: Message) -> Event | None:
+    async def _plan(self, event: Event, message: Message, traceparent: str) -> Event | None:
         """None if there is no plan for it; it is a dead letter then."""
         now = _now()
         try:
-            planned = await self._planned(event, message, now)
+            planned = await self._planned(event, traceparent, now)
         except NoRoute as error:
             await self._refuse(event, message, StepError("no_route", str(error), retryable=False))
             return None
@@ -230,7 +249,7 @@ class RunningRouter:
         await self._announce(kept)
         return kept
 
-    async def _planned(self, event: Event, message: Message, now: dt.datetime) -> Event:
+    async def _planned(self, event: Event, traceparent: str, now: dt.datetime) -> Event:
         envelope = event.envelope
         if not envelope.routing_slip:
             event = plan(event, self._steps(event), now)
@@ -238,7 +257,7 @@ class RunningRouter:
             if envelope.timeout_at is None and timeout is not None:
                 envelope = replace(envelope, timeout_at=now + timeout)
         if envelope.trace_id is None:
-            envelope = replace(envelope, trace_id=trace_id(message.attributes.get("traceparent", "")))
+            envelope = replace(envelope, trace_id=trace_id(traceparent))
         envelope = replace(envelope, routing_slip=event.envelope.routing_slip)
         return await self._ask_planners(replace(event, envelope=envelope), now)
 
@@ -274,7 +293,8 @@ class RunningRouter:
         letter = dead_letter(event, None, error, _now())
         await self._outbox.bury(letter, identity(message.topic, message.id, error.code))
         if error.code != "correlation_id_reused":
-            await self._reporter.tell("dead-lettered", event, None, _now(), error=error)
+            # Without its slip, which may be the very thing that makes no sense.
+            await self._reporter.tell("dead-lettered", with_slip(event, ()), None, _now(), error=error)
 
     async def _announce(self, event: Event) -> None:
         envelope = event.envelope

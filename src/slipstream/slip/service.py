@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
 from slipstream.bus import Bus, open_bus
+from slipstream.slip.errors import InvalidSlip
 from slipstream.slip.settings import SlipSettings, load_settings
 from slipstream.slip.store import Store, open_store
 
@@ -42,6 +43,8 @@ async def serving(*services: Service, settings: SlipSettings | None = None, **bu
         async with serving(Router("routes.yaml"), worker) as bus:
             await submit(bus, event)
     """
+    if not services:
+        raise InvalidSlip("nothing would run: give a router, workers, or both")
     settings = settings or load_settings({})
     async with (
         open_bus(**bus_settings) as bus,

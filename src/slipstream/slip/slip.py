@@ -73,6 +73,27 @@ def active(event: Event) -> RoutingStep | None:
     return None
 
 
+def last_done(event: Event) -> RoutingStep | None:
+    """The step that the message comes from: the last that was begun, and is not PENDING any more."""
+    at = active(event)
+    found: RoutingStep | None = None
+    for step in event.envelope.routing_slip:
+        if step is at and step.status is Status.PENDING:
+            break
+        # What was only skipped, by whoever, was never begun.
+        if step.started_at is not None and step.id != ROUTER:
+            found = step
+        if step is at:
+            break
+    return found
+
+
+def outcome_name(event: Event) -> str:
+    """Which outcome an event brings to the router, or "" if none."""
+    step = last_done(event)
+    return "" if step is None else f"{step.id}:{step.attempt or 0}"
+
+
 def find(event: Event, step_id: str) -> RoutingStep | None:
     return next((step for step in event.envelope.routing_slip if step.id == step_id), None)
 

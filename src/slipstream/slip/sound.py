@@ -1,15 +1,12 @@
-"""Whether a slip that came with a message makes sense. Whoever may publish can have written it, and what cannot be
-acted upon would come again for ever: it is refused where it comes in."""
+"""What comes from outside, decoded. Whoever may publish can have written it; whether a slip makes sense, besides, is
+asked of `sense`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from slipstream.bus import InvalidArgument
-from slipstream.bus.names import check_name
 from slipstream.slip import hints
 from slipstream.slip.control import Signal
 from slipstream.slip.event import Event, Malformed, RoutingStep, decode
@@ -42,14 +39,6 @@ def receive(data: bytes) -> Event:
     # Counting is fast, and hardly any event has so many.
     if data.count(b"[") + data.count(b"{") > DEPTH_MAX and _is_deeper(event.payload, DEPTH_MAX):
         raise Malformed(f"this is no event: its payload nests deeper than {DEPTH_MAX}")
-    envelope = event.envelope
-    steps = envelope.routing_slip
-    try:
-        if envelope.reply_to:
-            check_name("replyTo", envelope.reply_to)
-        _check(steps)
-    except (InvalidArgument, ValueError, RecursionError) as error:
-        raise Malformed(f"the slip of {envelope.correlation_id:.80} makes no sense: {error}") from error
     return event
 
 
@@ -62,52 +51,6 @@ def receive_signal(data: bytes) -> Signal:
     if _is_deeper(signal.data, DEPTH_MAX):
         raise Malformed(f"no signal: its data nests deeper than {DEPTH_MAX}")
     return signal
-
-
-def _check(steps: Sequence[RoutingStep]) -> None:
-    """Raises ValueError."""
-    if len({step.id for step in steps}) != len(steps):
-        raise ValueError("a step is there twice")
-    undoing = False
-    for number, step in enumerate(steps):
-        if max(step.attempt or 0, step.max_attempts or 0) > NUMBER_MAX:
-            raise ValueError(f"step {step.id:.80} has an attempt that is no number of attempts")
-        if not step.attributes:
-            is_undo = False
-        else:
-            is_undo = hints.UNDOES in step.attributes
-            _check_hints(step.id, step.attributes)
-        if undoing and not is_undo:
-            raise ValueError(f"step {step.id:.80} comes after one that undoes")
-        if is_undo and number == 0:
-            raise ValueError("there are only steps that undo")
-        undoing = is_undo
-
-
-def _check_hints(step_id: str, attributes: dict[str, str]) -> None:
-    name = ""
-    try:
-        for name in _NUMBERS:
-            if name in attributes:
-                _check_number(int(attributes[name]))
-        if (name := hints.PARENT) in attributes:
-            decode_parent(attributes[name])
-        if (name := hints.UNDO_BRANCHES) in attributes:
-            _undo_records.decode(attributes[name])
-        if (name := hints.BRANCHES) in attributes:
-            branches = decode_branches(attributes[name])
-            _check_number(len(branches), 1)
-            for steps in branches.values():
-                _check(steps)
-            if (name := hints.JOIN) in attributes and attributes[name] not in {"all", "any"}:
-                int(attributes[name])
-    except (ValueError, msgspec.MsgspecError) as error:
-        raise ValueError(f"{name} of step {step_id:.80} is {attributes[name]!r:.80}: {error}") from error
-
-
-def _check_number(number: int, least: int = 0) -> None:
-    if not least <= number <= NUMBER_MAX:
-        raise ValueError(f"{number:.3g} is out of all bounds")
 
 
 def _is_deeper(value: Any, depth: int) -> bool:

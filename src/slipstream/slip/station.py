@@ -26,6 +26,7 @@ from slipstream.slip.progress import Kind, Reporter, duration_ms, identity
 from slipstream.slip.retries import Retries
 from slipstream.slip.routes.condition import ConditionFailed
 from slipstream.slip.rules import rules_of
+from slipstream.slip.sense import why_not
 from slipstream.slip.settings import SlipSettings, subscribe_options
 from slipstream.slip.slip import (
     active,
@@ -41,7 +42,7 @@ from slipstream.slip.slip import (
 from slipstream.slip.sound import receive
 from slipstream.slip.store import Store
 from slipstream.slip.topics import INGRESS, ROUTER
-from slipstream.slip.tracing import mark_failed, span
+from slipstream.slip.tracing import continued, mark_failed, span
 from slipstream.slip.work import Work
 from slipstream.threads import DaemonThreads
 
@@ -139,6 +140,9 @@ class RunningStation:
         except Malformed as error:
             await self._outbox.bury_undecoded(message, StepError("malformed", str(error), retryable=False))
             return
+        if nonsense := why_not(event.envelope):
+            await self._outbox.bury_unfollowed(message, event, StepError("malformed", nonsense, retryable=False))
+            return
         step = active(event)
         if step is None or step.status is not Status.PENDING or self._is_late(event):
             # It is done, or its time is over: the router knows what to do.
@@ -192,7 +196,8 @@ class RunningStation:
             "slip.step": step.id,
             "slip.attempt": step.attempt or 0,
         }
-        with span(f"step {step.id}", message.attributes.get("traceparent", ""), attributes) as active_span:
+        traceparent = continued(message.attributes.get("traceparent", ""), event.envelope.trace_id)
+        with span(f"step {step.id}", traceparent, attributes) as active_span:
             after, data = await self._do(work, step)
             ended = find(after, step.id)
             assert ended is not None
@@ -305,7 +310,7 @@ class RunningStation:
         self, before: Event, ended: RoutingStep, message_id: str, refusal: InvalidArgument
     ) -> None:
         """What the step made is too large for the engine, or goes nowhere: it has failed, with what it was given."""
-        log.warning("step %s of %s: %s", ended.id, before.envelope.correlation_id, refusal)
+        log.warning("what step %s of %s has made cannot be sent: %s", ended.id, before.envelope.correlation_id, refusal)
         error = StepError("unsendable", str(refusal), retryable=False)
         failed = replace(ended, status=Status.ERROR, ended_at=ended.ended_at or _now(), error=error, notes=None)
         await (await self._outbox.send(ROUTER, with_step(before, failed), identity(message_id, "unsendable")))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import re
+import secrets
 import time
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
+
+from slipstream.bus.attributes import HANDLED, TRACEPARENT
 
 _trace: ModuleType | None
 try:
@@ -15,12 +18,37 @@ try:
 except ImportError:  # it is an extra
     _trace = None
 
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
+_TRACE_ID = re.compile(r"(?!0{32})[0-9a-f]{32}")
 
 
 def trace_id(traceparent: str) -> str | None:
     match = _TRACEPARENT.fullmatch(traceparent)
     return match[1] if match is not None else None
+
+
+def continued(traceparent: str, known: str | None) -> str:
+    """Where a message that came with this `traceparent` and `traceId` goes on. Services that send no attributes still
+    send the envelope: a `traceId` that is one of W3C's says which trace it is, and `traceparent` where in it."""
+    found = trace_id(traceparent)
+    if found is None or (known is not None and found != known and _TRACE_ID.fullmatch(known)):
+        return _somewhere_in(known if known is not None and _TRACE_ID.fullmatch(known) else secrets.token_hex(16))
+    return traceparent
+
+
+def joined(known: str | None) -> str | None:
+    """The `traceparent` of what is sent now for a message of this trace; None where the bus finds it by itself. It does
+    not where a message has waited, and goes on because of a timer, or of a word that has a trace of its own."""
+    handled = (HANDLED.get() or {}).get(TRACEPARENT, "")
+    if known is None or handled[3:35] == known or not _TRACE_ID.fullmatch(known):
+        return None
+    if _trace is not None and _trace.get_current_span().get_span_context().trace_id == int(known, 16):
+        return None
+    return _somewhere_in(known)
+
+
+def _somewhere_in(known: str) -> str:
+    return f"00-{known}-{secrets.token_hex(8)}-01"
 
 
 def span(name: str, traceparent: str, attributes: Mapping[str, str | int]) -> contextlib.AbstractContextManager[Any]:

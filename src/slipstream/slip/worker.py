@@ -14,9 +14,10 @@ from slipstream.bus.names import check_name
 from slipstream.slip.aggregator import Aggregation, RunningAggregator
 from slipstream.slip.errors import InvalidSlip
 from slipstream.slip.retries import Retries
-from slipstream.slip.routes.duration import parse_duration
+from slipstream.slip.routes.duration import seconds
 from slipstream.slip.service import run
 from slipstream.slip.settings import SlipSettings, load_settings
+from slipstream.slip.slip import ROUTER, UNDO_ID
 from slipstream.slip.station import RunningStation, Station
 from slipstream.slip.store import Store
 from slipstream.slip.topics import default_topic, undo_topic
@@ -77,8 +78,9 @@ class Worker:
     ) -> None:
         """This step puts together the chunks that earlier steps have sent, into this field of the payload. If some have
         not come after `timeout`, the step fails, or with `partial` does with those that have."""
+        _check_step_id(step_id)
         station = Station(step_id=step_id, topic=topic or default_topic(step_id), group=f"step-{step_id}")
-        self._add(station, Aggregation(into, _seconds(timeout), partial))
+        self._add(station, Aggregation(into, seconds("timeout", timeout), partial))
 
     def _station(
         self,
@@ -89,6 +91,11 @@ class Worker:
         max_in_flight: int | None,
         retries: Retries | None,
     ) -> Callable[[HandlerT], HandlerT]:
+        _check_step_id(step_id)
+        timeout_s = None if timeout is None else seconds("timeout", timeout)
+        if max_in_flight is not None and max_in_flight < 1:
+            raise InvalidSlip(f"max_in_flight={max_in_flight}: at least one message is worked at")
+
         def register(handler: HandlerT) -> HandlerT:
             if refusal := handlers.why_not(handler):
                 raise InvalidSlip(refusal)
@@ -98,7 +105,7 @@ class Worker:
                 topic=topic,
                 group=f"{'undo' if undoes else 'step'}-{step_id}",
                 undoes=undoes,
-                timeout_s=None if timeout is None else _seconds(timeout),
+                timeout_s=timeout_s,
                 max_in_flight=max_in_flight,
                 retries=retries,
             )
@@ -138,12 +145,13 @@ class Worker:
         run(self)
 
 
-def _seconds(written: object) -> float:
-    """As in route tables: `10s`, or a number of seconds; or a timedelta."""
-    try:
-        duration = written if isinstance(written, dt.timedelta) else parse_duration(written)
-    except ValueError as error:
-        raise InvalidSlip(f"timeout={written!r}: {error}") from error
-    if duration <= dt.timedelta(0):
-        raise InvalidSlip(f"timeout={written!r}: it must be longer than nothing")
-    return duration.total_seconds()
+def _check_step_id(step_id: object) -> None:
+    if callable(step_id):
+        raise InvalidSlip(f"which step does {step_id!r} do? Write @worker.step(…) with the id of the step")
+    if not isinstance(step_id, str) or not step_id:
+        raise InvalidSlip(f"a step has an id, such as retrieval, and not {step_id!r}")
+    if step_id == ROUTER:
+        raise InvalidSlip(f"the step {ROUTER} is the router's, which is done when the slip is planned")
+    if step_id.startswith(UNDO_ID):
+        undone = step_id.removeprefix(UNDO_ID)
+        raise InvalidSlip(f"ids that begin with {UNDO_ID} are the router's: write @worker.undo({undone!r})")

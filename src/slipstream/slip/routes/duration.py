@@ -1,4 +1,5 @@
-"""Durations as people write them in a file: `250ms`, `10s`, `5m`, `2h`, `3d`, or a number of seconds."""
+"""Durations as people write them in a file: `250ms`, `10s`, `5m`, `2h`, `3d`, or a number of seconds; and in a program:
+a number of seconds, or a timedelta."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ import datetime as dt
 import math
 import re
 from typing import Final
+
+from slipstream.slip.errors import InvalidSlip
 
 DURATION_MAX: Final = dt.timedelta(days=3650)
 """Whoever waits longer than ten years has mistaken the unit."""
@@ -27,6 +30,17 @@ def parse_duration(written: object) -> dt.timedelta:
     if ms < 1 or ms > DURATION_MAX / dt.timedelta(milliseconds=1):
         raise ValueError(f"a duration is at least 1ms and at most {DURATION_MAX.days}d")
     return dt.timedelta(milliseconds=round(ms))
+
+
+def seconds(name: str, given: float | str | dt.timedelta) -> float:
+    """Of an argument with this name, which may be written as in a file. Raises InvalidSlip."""
+    try:
+        duration = given if isinstance(given, dt.timedelta) else parse_duration(given)
+    except ValueError as error:
+        raise InvalidSlip(f"{name}={given!r}: {error}") from error
+    if not dt.timedelta(0) < duration <= DURATION_MAX:
+        raise InvalidSlip(f"{name}={given!r}: a duration is more than nothing and at most {DURATION_MAX.days}d")
+    return duration.total_seconds()
 
 
 def milliseconds(duration: dt.timedelta) -> int:

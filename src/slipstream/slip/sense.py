@@ -1,0 +1,119 @@
+"""Whether a slip makes sense. What decodes may still be impossible to follow, and slips come from anywhere: a topic
+that no engine takes, a number that is none. It is asked where a slip comes in; all that follows relies on the answer.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from slipstream.bus import InvalidArgument
+from slipstream.bus.names import check_name
+from slipstream.slip import hints
+from slipstream.slip.event import Envelope, RoutingStep, Status
+from slipstream.slip.slip import topic_of
+from slipstream.slip.sound import NUMBER_MAX, Parent
+
+
+def why_not(envelope: Envelope) -> str:
+    """Why nobody could follow the slip, or answer to where the envelope says; "" if one can."""
+    if envelope.reply_to and (problem := _name_problem(envelope.reply_to)):
+        return f"replyTo: {problem}"
+    return _why_not_steps(envelope.routing_slip)
+
+
+def _why_not_steps(steps: Sequence[RoutingStep]) -> str:
+    ids = [step.id for step in steps]
+    if len(set(ids)) != len(ids):
+        twice = next(step_id for step_id in ids if ids.count(step_id) > 1)
+        return f"there are two steps {twice}: give one of them an id of its own"
+    if steps and hints.UNDOES in steps[0].attributes:
+        return f"step {steps[0].id} undoes {steps[0].attributes[hints.UNDOES]}, and nothing was done before it"
+    undoing = False
+    for step in steps:
+        if problem := why_not_step(step):
+            return problem
+        if undoing and hints.UNDOES not in step.attributes:
+            return f"step {step.id} comes after one that undoes"
+        undoing = hints.UNDOES in step.attributes
+    return ""
+
+
+def why_not_step(step: RoutingStep) -> str:
+    """The same of one step."""
+    if not step.id:
+        return "a step needs an id"
+    if step.status is Status.PENDING and (problem := _name_problem(topic_of(step))):
+        return f"step {step.id}: {problem}"
+    if max(step.attempt or 0, step.max_attempts or 0) > NUMBER_MAX:
+        return f"step {step.id}: that is no number of attempts"
+    if not step.attributes:
+        return ""
+    if "" in step.attributes:
+        return f"step {step.id}: an attribute needs a name"
+    for name, is_right in _CHECKS.items():
+        text = step.attributes.get(name)
+        if text is not None and not is_right(text):
+            return f"step {step.id}: {name} cannot be {text!r:.80}"
+    return ""
+
+
+@functools.lru_cache(10_000)
+def _name_problem(topic: str) -> str:
+    """Kept: the same few are asked for at every hop."""
+    try:
+        check_name("topic", topic)
+    except InvalidArgument as error:
+        return str(error)
+    return ""
+
+
+# Hints
+
+_NUMBER = re.compile(r"[0-9]{1,15}", re.ASCII)
+
+
+def _is_number(text: str) -> bool:
+    return _NUMBER.fullmatch(text) is not None
+
+
+def _is(kind: Any) -> Callable[[str], bool]:
+    decoder = msgspec.json.Decoder(kind)
+
+    def decodes(text: str) -> bool:
+        try:
+            decoder.decode(text)
+        except (msgspec.MsgspecError, RecursionError):
+            return False
+        return True
+
+    return decodes
+
+
+_branches = msgspec.json.Decoder(dict[str, tuple[RoutingStep, ...]])
+_are_branches = _is(dict[str, tuple[RoutingStep, ...]])
+
+
+def _can_be_branches(text: str) -> bool:
+    if not _are_branches(text):
+        return False
+    branches = _branches.decode(text)
+    return bool(branches) and not any(_why_not_steps(steps) for steps in branches.values())
+
+
+_CHECKS: Mapping[str, Callable[[str], bool]] = {
+    hints.TIMEOUT_MS: _is_number,
+    hints.NOT_BEFORE: _is_number,
+    hints.DEADLINE_MS: _is_number,
+    hints.RUN: _is_number,
+    hints.ON_DEADLINE: lambda text: text in {"fail", "skip", "go on"},
+    hints.JOIN: lambda text: text in {"all", "any"} or _is_number(text),
+    hints.JOINED: _is(list[str]),
+    hints.PARENT: _is(Parent),
+    hints.BRANCHES: _can_be_branches,
+    hints.UNDO_BRANCHES: _is(list[tuple[str, str]]),
+}
