@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from slipstream.cli.complete import complete_slip
-from slipstream.cli.output import EXIT_CODES, Output, warn_if
+from slipstream.cli.output import EXIT_CODES, Output, one_line, warn_if
 from slipstream.cli.slip_control import approve, copy, deny, pause, pauses, rerun, resume, signal
 from slipstream.cli.slip_routes import check
 from slipstream.cli.slip_run import router, run, worker
@@ -115,8 +115,8 @@ def _show_list(output: Output, found: list[Tracked], reasons: list[str], now_ms:
     names = ["CORRELATION ID", "TYPE", "STATE", "STEP", ">MOVED"]
     rows = [
         (
-            each.slip,
-            each.kind,
+            one_line(each.slip),
+            one_line(each.kind),
             warn_if(each.state == "dead-lettered", each.state),
             each.step or "-",
             f"{duration_text(max(0, now_ms - each.moved_ms))} ago",
@@ -164,14 +164,7 @@ async def _reason(store: Store, tracked: Tracked) -> str:
     standing = found.standing
     if standing.going == "dead-lettered":
         return error_text(standing.error) if standing.error is not None else ""
-    words = {
-        "at work": "working",
-        "not taken up": "no worker?",
-        "ending": "no router?",
-        "approval": "waits for approval",
-    }
-    words |= {"signal": "waits for a signal", "chunks": "waits for chunks", "branches": "waits for branches"}
-    return " at ".join(part for part in (words.get(standing.going, standing.going), standing.step) if part)
+    return " at ".join(part for part in (IN_A_WORD.get(standing.going, standing.going), standing.step) if part)
 
 
 def _plain(tracked: Tracked) -> dict[str, Any]:

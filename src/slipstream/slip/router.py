@@ -192,7 +192,7 @@ class RunningRouter:
     async def _hear(self, message: Message) -> None:
         try:
             signal = msgspec.json.decode(message.data, type=Signal)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             await self._outbox.bury_undecoded(message, StepError("malformed", f"no signal: {error}", retryable=False))
             return
         await self._waiting.hear(signal)

@@ -30,7 +30,7 @@ class Tracker:
     async def _note(self, message: Message) -> None:
         try:
             told = [(decode_progress(data), data) for data in split_progress(message.data)]
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             log.warning("%r tells nothing of slips: %s", message, error)
             return
         await asyncio.gather(*(self._track(progress, data) for progress, data in told))
