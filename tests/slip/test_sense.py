@@ -12,6 +12,7 @@ import pytest
 from slipstream.bus import Message
 from slipstream.bus.bus import Opening
 from slipstream.slip import Event, Itinerary, Router, RoutingStep, Status, Work, Worker, open_store
+from slipstream.slip.sense import why_not_step
 from slipstream.slip.topics import INGRESS, PROGRESS, ROUTER, SIGNALS, default_topic
 from slipstream.slip.tracker import Tracker
 from tests.client.loop import in_loop
@@ -122,6 +123,12 @@ async def test_a_planner_that_plans_what_cannot_be_sent_makes_a_dead_letter(
         await seen.ended()
         await seen.until(lambda: bool(seen.dead))
     assert seen.dead[0]["error"]["code"] == "planning_failed"
+
+
+def test_a_step_that_is_sent_nowhere_needs_no_topic() -> None:
+    assert why_not_step(RoutingStep("the manager", Status.PENDING, attributes={"slip.wait": "approval"})) == ""
+    assert why_not_step(RoutingStep("the manager", Status.SKIP)) == ""
+    assert "cannot be used" in why_not_step(RoutingStep("the manager", Status.PENDING))
 
 
 NO_TEXT = [b"\xff", b'[{"kind": "\xff"}]', b"[" * 100_000, b"[" + b'{"data":' * 100_000, b"", b"null", b"[1]"]

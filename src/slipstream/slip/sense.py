@@ -40,7 +40,8 @@ def why_not_step(step: RoutingStep) -> str:
     """The same of one step."""
     if not step.id:
         return "a step needs an id"
-    if step.status is Status.PENDING and (problem := _name_problem(topic_of(step))):
+    is_sent = step.status is Status.PENDING and not {hints.WAIT, hints.BRANCHES} & step.attributes.keys()
+    if is_sent and (problem := _name_problem(topic_of(step))):
         return f"step {step.id}: {problem}"
     if not step.attributes:
         return ""
