@@ -294,3 +294,18 @@ def test_what_is_drawn_fits_the_terminal(histories: Slips) -> None:
         for correlation_id in ("well", "lost", "split", "loan"):
             drawn = asyncio.run(lines(correlation_id, width))
             assert max(map(len, drawn)) <= width
+
+
+@in_loop
+async def test_names_that_would_give_orders_to_the_terminal_are_shown_and_not_obeyed(tmp_path: Path) -> None:
+    path = tmp_path / "slips.db"
+    name = "c\x1b[31m\n[bold]1"
+    async with open_shop(path) as made:
+        await made.submit("myst\x1b]0;ery", correlation_id=name)
+        await kept(made, name, "dead-lettered")
+    slips = Slips(path)
+    for shown in (slips.said("list"), slips.said("list", "--failed"), slips.said("show", name)):
+        assert "\x1b" not in shown
+        assert r"c\x1b[31m\n[bold]1" in shown
+        assert r"myst\x1b]0;ery" in shown
+    assert slips.lines("list")[0]["correlationId"] == name

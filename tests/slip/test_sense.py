@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from slipstream.bus import Message
 from slipstream.bus.bus import Opening
-from slipstream.slip import Event, Itinerary, Router, RoutingStep, Status, Work, Worker
-from slipstream.slip.topics import INGRESS, ROUTER, default_topic
+from slipstream.slip import Event, Itinerary, Router, RoutingStep, Status, Work, Worker, open_store
+from slipstream.slip.sense import why_not_step
+from slipstream.slip.topics import INGRESS, PROGRESS, ROUTER, SIGNALS, default_topic
+from slipstream.slip.tracker import Tracker
 from tests.client.loop import in_loop
-from tests.slip.lab import lab, table
+from tests.slip.lab import fast, lab, table
 
 OpenBus = Callable[[], Opening]
 
@@ -119,3 +123,45 @@ async def test_a_planner_that_plans_what_cannot_be_sent_makes_a_dead_letter(
         await seen.ended()
         await seen.until(lambda: bool(seen.dead))
     assert seen.dead[0]["error"]["code"] == "planning_failed"
+
+
+def test_a_step_that_is_sent_nowhere_needs_no_topic() -> None:
+    assert why_not_step(RoutingStep("the manager", Status.PENDING, attributes={"slip.wait": "approval"})) == ""
+    assert why_not_step(RoutingStep("the manager", Status.SKIP)) == ""
+    assert "cannot be used" in why_not_step(RoutingStep("the manager", Status.PENDING))
+
+
+NO_TEXT = [b"\xff", b'[{"kind": "\xff"}]', b"[" * 100_000, b"[" + b'{"data":' * 100_000, b"", b"null", b"[1]"]
+
+
+@pytest.mark.parametrize("data", NO_TEXT, ids=range(len(NO_TEXT)))
+@in_loop
+async def test_what_is_no_text_is_passed_by_everywhere(memory_bus: OpenBus, data: bytes) -> None:
+    """What follows is handled, and nothing comes again for ever."""
+    worker = Worker()
+
+    @worker.step("charge")
+    async def charge(work: Work) -> None:
+        """Does nothing, well."""
+
+    topics = [INGRESS, ROUTER, SIGNALS, default_topic("charge")]
+    router = Router(table("charge"))
+    async with memory_bus() as bus, open_store(":memory:") as store:
+        dead: asyncio.Queue[Any] = asyncio.Queue()
+        tracked: asyncio.Queue[int] = asyncio.Queue()
+
+        async def keep(message: Message) -> None:
+            await dead.put(message.json())
+
+        async def track(message: Message) -> None:
+            await Tracker(store, 1_000)._note(message)
+            await tracked.put(message.attempt)
+
+        await bus.subscribe("internal.deadletter.v1", "test", keep)
+        await bus.subscribe(PROGRESS, "test", track)
+        async with router.running(bus, store, fast()), worker.running(bus, store, fast()):
+            for topic in [PROGRESS, *topics]:
+                await bus.publish(topic, data)
+            letters = [await dead.get() for _ in topics]
+            assert await tracked.get() == 1
+    assert {letter["error"]["code"] for letter in letters} == {"malformed"}

@@ -68,7 +68,7 @@ class Output:
             number = column.startswith(">")
             table.add_column(column.removeprefix(">"), justify="right" if number else "left", no_wrap=True)
         for row in rows:
-            table.add_row(*(cell if isinstance(cell, Marked) else escape(str(cell)) for cell in row))
+            table.add_row(*(cell if isinstance(cell, Marked) else escape(one_line(str(cell))) for cell in row))
         self.out.print(table)
 
 
@@ -80,7 +80,7 @@ class Marked(str):
 
 def warn_if(condition: bool, text: object) -> Marked:
     """Yellow where a person should look."""
-    shown = escape(str(text))
+    shown = escape(one_line(str(text)))
     return Marked(f"[yellow]{shown}[/]") if condition else Marked(shown)
 
 
@@ -107,6 +107,11 @@ def payload_text(payload: bytes) -> str:
     text, encoding = text_or_base64(payload)
     if encoding is not None:
         return f"base64:{text}"
+    return one_line(text)
+
+
+def one_line(text: str) -> str:
+    """Names come from anywhere, and what a terminal takes for an order must not reach it."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from slipstream.cli.complete import complete_slip
-from slipstream.cli.output import EXIT_CODES, Output, warn_if
+from slipstream.cli.output import EXIT_CODES, Output, one_line, warn_if
 from slipstream.cli.slip_control import approve, cancel, copy, deny, pause, pauses, rerun, resume, signal, submit
 from slipstream.cli.slip_routes import check
 from slipstream.cli.slip_run import router, run, worker
@@ -136,10 +136,10 @@ def _show_list(output: Output, found: list[tuple[Tracked, Timeline]], now_ms: in
     names = ["CORRELATION ID", *(["TYPE"] if wide else []), "STATE", "STEP", ">MOVED"]
     rows = [
         (
-            each.slip,
-            *([each.kind] if wide else []),
+            one_line(each.slip),
+            *([one_line(each.kind)] if wide else []),
             warn_if(timeline.state == "dead-lettered", IN_A_WORD.get(timeline.standing.going, timeline.standing.going)),
-            timeline.standing.step or "-",
+            one_line(timeline.standing.step) or "-",
             f"{duration_text(max(0, now_ms - each.moved_ms))} ago",
         )
         for each, timeline in found
@@ -176,7 +176,7 @@ IN_A_WORD = {
 def _reason(standing: Standing) -> str:
     from slipstream.cli.slip_timeline import error_text  # noqa: PLC0415
 
-    return error_text(standing.error) if standing.error is not None else standing.reason
+    return error_text(standing.error) if standing.error is not None else one_line(standing.reason)
 
 
 def _plain(tracked: Tracked) -> dict[str, Any]:

@@ -125,7 +125,10 @@ class Control:
         """Nobody works at the step, and its messages wait, until it is resumed, or for so long. It costs no attempt."""
         if not step:
             raise InvalidSlip("which step is to be paused? Give its id")
-        until_ms = None if seconds is None else _now_ms() + round(in_seconds("seconds", seconds) * 1000)
+        until_ms = None
+        if seconds is not None:
+            # No time at all is a pause that is over, and takes the place of one that is not.
+            until_ms = _now_ms() + (round(in_seconds("seconds", seconds) * 1000) if seconds else 0)
         await self._ledger.pause(step, Held(reason, until_ms))
 
     async def resume(self, step: str) -> None:

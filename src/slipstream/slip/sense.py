@@ -27,8 +27,8 @@ def why_not(envelope: Envelope) -> str:
 
 
 def _why_not_steps(steps: Sequence[RoutingStep]) -> str:
-    ids = [step.id for step in steps]
-    if len(set(ids)) != len(ids):
+    if len({step.id for step in steps}) != len(steps):
+        ids = [step.id for step in steps]
         twice = next(step_id for step_id in ids if ids.count(step_id) > 1)
         return f"there are two steps {twice}: give one of them an id of its own"
     if steps and hints.UNDOES in steps[0].attributes:
@@ -47,18 +47,22 @@ def why_not_step(step: RoutingStep) -> str:
     """The same of one step."""
     if not step.id:
         return "a step needs an id"
-    if step.status is Status.PENDING and (problem := _name_problem(topic_of(step))):
+    attributes = step.attributes
+    is_sent = step.status is Status.PENDING and not (hints.WAIT in attributes or hints.BRANCHES in attributes)
+    if is_sent and (problem := _name_problem(topic_of(step))):
         return f"step {step.id}: {problem}"
     if max(step.attempt or 0, step.max_attempts or 0) > NUMBER_MAX:
         return f"step {step.id}: that is no number of attempts"
-    if not step.attributes:
-        return ""
-    if "" in step.attributes:
-        return f"step {step.id}: an attribute needs a name"
-    for name, is_right in _CHECKS.items():
-        text = step.attributes.get(name)
-        if text is not None and not is_right(text):
+    return _why_not_attributes(step) if attributes else ""
+
+
+def _why_not_attributes(step: RoutingStep) -> str:
+    for name, text in step.attributes.items():
+        is_right = _CHECKS.get(name)
+        if is_right is not None and not is_right(text):
             return f"step {step.id}: {name} cannot be {text!r:.80}"
+        if not name:
+            return f"step {step.id}: an attribute needs a name"
     return ""
 
 

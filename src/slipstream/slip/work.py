@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from slipstream.bus import Bus, Message
+from slipstream.bus import Bus, Message, Reject
 from slipstream.slip import hints
 from slipstream.slip.errors import InvalidSlip
 from slipstream.slip.event import Event, RoutingStep, Status, decode, encode
@@ -95,7 +95,7 @@ class Work:
             done = act()
             if inspect.isawaitable(done):
                 done = await done
-            kept = await self._ledger.claim(self.correlation_id, fact, msgspec.json.encode(done))
+            kept = await self._ledger.claim(self.correlation_id, fact, _encoded_once(name, done))
         return msgspec.json.decode(kept)
 
     @property
@@ -111,6 +111,8 @@ class Work:
     async def emit_chunk(self, index: int, text: str, total: int | None = None) -> None:
         """A piece of what this step makes, for those who want it before it is whole, and for the aggregator. `total` is
         said with the last, at the latest."""
+        if index < 0 or (total is not None and index >= total):
+            raise InvalidSlip(f"chunk {index} of {total}: they count from 0, and the last is total - 1")
         payload: dict[str, Any] = {"chunkIndex": index, "text": text}
         if total is not None:
             payload["totalChunks"] = total
@@ -149,3 +151,11 @@ class Work:
 
     def _with_notes(self, step: RoutingStep) -> RoutingStep:
         return step if self._notes is None else replace(step, notes=self._notes)
+
+
+def _encoded_once(name: str, done: object) -> bytes:
+    """Another attempt would do it again, and fail in the same way: there is none."""
+    try:
+        return msgspec.json.encode(done)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Reject(f"{name} is done, and what it returned cannot be kept as JSON: {error}") from error

@@ -54,4 +54,7 @@ def _make_store(url: str) -> Store:
     path = url.removeprefix("sqlite://")
     if not path:
         raise UnusableStore("a store needs a path, such as data/slips.db")
+    if "://" in path:
+        kind = path.partition("://")[0]
+        raise UnusableStore(f"{kind}:// is no kind of store: name a file, or redis://, rediss:// or unix://")
     return SqliteStore(path)
