@@ -125,6 +125,25 @@ class Ledger:
     async def remove(self, correlation_id: str, *names: str) -> None:
         await self.store.remove(record(correlation_id), *names)
 
+    # What is kept until something comes that may take any time. It has a record of its own, which is gone when the last
+    # of it is removed: a store may keep all of a record for as long as any of it.
+
+    async def hold(self, correlation_id: str, name: str, value: bytes, for_ms: int | None) -> None:
+        """For so long, and the usual time after it; None if nobody can say."""
+        ttl_ms = self.ttl_ms + (FOR_EVER_MS // 2 if for_ms is None else for_ms)
+        await self.store.put(_held(correlation_id), name, value, ttl_ms=ttl_ms)
+
+    async def held(self, correlation_id: str, prefix: str) -> dict[str, bytes]:
+        """By what follows the prefix."""
+        facts = await self.store.facts(_held(correlation_id), prefix)
+        return {name.removeprefix(prefix): value for name, value in facts.items()}
+
+    async def get_held(self, correlation_id: str, name: str) -> bytes | None:
+        return await self.store.get(_held(correlation_id), name)
+
+    async def let_go(self, correlation_id: str, *names: str) -> None:
+        await self.store.remove(_held(correlation_id), *names)
+
     # Pauses
 
     async def pause(self, step_id: str, held: Held) -> None:
@@ -142,6 +161,10 @@ class Ledger:
 
 
 FOR_EVER_MS = 100 * 365 * 24 * 3600 * 1000
+
+
+def _held(correlation_id: str) -> str:
+    return f"held:{correlation_id}"
 
 
 def record(correlation_id: str) -> str:

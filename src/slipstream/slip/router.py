@@ -321,6 +321,9 @@ class RunningRouter:
             decision = advance(changed, now, self._rules)
         except (ConditionFailed, InvalidSlip) as error:
             changed, decision = event, self._planning_failed(event, str(error), now)
+        if end is not None and end.outcome == "failed" and not end.told and not _is_end(decision, event):
+            # It was written down that it has failed. What planners and conditions would say now comes too late.
+            decision = self._planning_failed(event, "it could not be planned when it ended", now)
         told: list[asyncio.Future[Any]] = []
         for step in (*skipped_since(event, changed), *decision.skipped):
             told.append(self._reporter.tell("skipped", event, step, now, error=step.error, detail=step.notes or ""))
@@ -383,7 +386,7 @@ class RunningRouter:
         correlation_id = event.envelope.correlation_id
         log.info("%s came to the router after its end", correlation_id)
         if end is None or end.outcome == "failed":
-            await self._undo(event, end)
+            await self._undo(event if end is None else await self._branches.without_undone(event), end)
 
     async def _undo(self, event: Event, end: End | None = None) -> None:
         """What a message has done that is over, or a branch that nobody waits for; besides what its end undoes."""
@@ -491,6 +494,10 @@ def may_be_over(event: Event) -> bool:
     """Before it comes to its last step: by its time, or with its parent. One that is handed out for the first time need
     not be looked up otherwise; should it be the double of one that is over, its steps are all done, and its end is."""
     return event.envelope.timeout_at is not None or parent_of(event) is not None or run_of(event) > 0
+
+
+def _is_end(decision: Decision, event: Event) -> bool:
+    return isinstance(decision, Fail) or is_undoing(event.envelope.routing_slip)
 
 
 def _state(event: Event) -> str:
