@@ -152,3 +152,13 @@ async def test_branches_are_joined_though_one_takes_longer_than_facts_are_kept(m
             await asyncio.sleep(0.4)
             left = await store.facts("slip:c-1")
             assert left == {}, "they are forgotten in the usual time after it"
+
+
+@in_loop
+async def test_an_end_is_kept_for_as_long_as_the_timeout_may_ask_for_it(memory_bus: OpenBus) -> None:
+    async with memory_bus() as bus, lab(bus, table("ship"), failing(), settings=fast(ttl_ms=200)) as made:
+        await made.submit(payload={"reply": 1}, timeout=1.0)
+        await made.ended()
+        await asyncio.sleep(0.5)
+        # A router that dies between telling the end and removing the timer leaves it, and the outcomes are there, too.
+        assert await made.store.get("slip:c-1", "end:0") is not None

@@ -6,6 +6,7 @@ it because a process died after it wrote and before it told, follows what is wri
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from typing import Literal
 
@@ -75,8 +76,7 @@ class Ledger:
         correlation_id = event.envelope.correlation_id
         outcome = Outcome(_now_ms(), run_of(event), step_id, attempt, data or encode(event))
         name = OUTCOME + dedupe_key(life_of(event), step_id, attempt)
-        timeout_at = event.envelope.timeout_at
-        left_ms = 0 if timeout_at is None else max(0, round(timeout_at.timestamp() * 1000) - outcome.at_ms)
+        left_ms = _left_ms(event.envelope.timeout_at, outcome.at_ms)
         mine = _pack(outcome)
         kept = await self.store.claim(record(correlation_id), name, mine, ttl_ms=self.ttl_ms + left_ms)
         return event if kept == mine else decode(_outcomes.decode(kept).event)
@@ -97,13 +97,16 @@ class Ledger:
         kept = await self.store.get(record(correlation_id), f"end:{run}")
         return None if kept is None else _ends.decode(kept)
 
-    async def claim_end(self, correlation_id: str, run: int, end: End) -> End:
-        kept = await self.store.claim(record(correlation_id), f"end:{run}", _pack(end), ttl_ms=self.ttl_ms)
+    async def claim_end(self, correlation_id: str, run: int, end: End, timeout_at: dt.datetime | None = None) -> End:
+        """It is kept for as long as the outcomes: else the time-out would find those, and no end."""
+        ttl_ms = self.ttl_ms + _left_ms(timeout_at, _now_ms())
+        kept = await self.store.claim(record(correlation_id), f"end:{run}", _pack(end), ttl_ms=ttl_ms)
         return _ends.decode(kept)
 
-    async def end_told(self, correlation_id: str, run: int, end: End) -> None:
+    async def end_told(self, correlation_id: str, run: int, end: End, timeout_at: dt.datetime | None = None) -> None:
         told = replace(end, told=True)
-        await self.store.put(record(correlation_id), f"end:{run}", _pack(told), ttl_ms=self.ttl_ms)
+        ttl_ms = self.ttl_ms + _left_ms(timeout_at, _now_ms())
+        await self.store.put(record(correlation_id), f"end:{run}", _pack(told), ttl_ms=ttl_ms)
 
     # Whatever a step has to remember
 
@@ -169,6 +172,10 @@ def _held(correlation_id: str) -> str:
 
 def record(correlation_id: str) -> str:
     return f"slip:{correlation_id}"
+
+
+def _left_ms(timeout_at: dt.datetime | None, now_ms: int) -> int:
+    return 0 if timeout_at is None else max(0, round(timeout_at.timestamp() * 1000) - now_ms)
 
 
 def _now_ms() -> int:

@@ -463,7 +463,7 @@ class RunningRouter:
         """None if the message has ended otherwise, or everybody knows."""
         correlation_id, run = before.envelope.correlation_id, run_of(before)
         mine = End("completed" if outcome == "completed" else "failed", _state(before), undoes=undoes)
-        kept = await self._ledger.claim_end(correlation_id, run, mine)
+        kept = await self._ledger.claim_end(correlation_id, run, mine, before.envelope.timeout_at)
         if kept.cause != mine.cause or kept.outcome != mine.outcome:
             await self._drop(before, kept)
             return None
@@ -480,7 +480,7 @@ class RunningRouter:
             self._metrics.slips.labels("dead_lettered").inc()
             told = self._reporter.tell("dead-lettered", event, failed.step, now, duration_ms=took, error=failed.error)
         await told
-        await self._ledger.end_told(correlation_id, run, end)
+        await self._ledger.end_told(correlation_id, run, end, event.envelope.timeout_at)
         if event.envelope.timeout_at is not None:
             await self._store.unschedule(QUEUE, _timeout_id(correlation_id, run))
 
