@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import json
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,8 @@ from slipstream.bus.bus import Opening
 from slipstream.slip import Event, Itinerary, Reject, Router, Work, Worker, open_store
 from slipstream.slip.branches import Branches
 from slipstream.slip.outbox import Outbox
-from slipstream.slip.topics import ROUTER
+from slipstream.slip.slip import is_late
+from slipstream.slip.topics import EGRESS, ROUTER
 from tests.client.loop import in_loop
 from tests.slip.lab import fast, lab, summary, table
 from tests.slip.test_branches import Office, parallel
@@ -162,3 +164,24 @@ async def test_an_end_is_kept_for_as_long_as_the_timeout_may_ask_for_it(memory_b
         await asyncio.sleep(0.5)
         # A router that dies between telling the end and removing the timer leaves it, and the outcomes are there, too.
         assert await made.store.get("slip:c-1", "end:0") is not None
+
+
+@in_loop
+async def test_a_message_that_was_complete_in_time_is_delivered_though_its_time_is_over_meanwhile(
+    memory_bus: OpenBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = Outbox.send
+
+    async def send_late(self: Outbox, topic: str, event: Event, *args: Any) -> Any:
+        if topic == EGRESS and not is_late(event, dt.datetime.now(dt.UTC)):
+            raise BusUnavailable("away")
+        return await send(self, topic, event, *args)
+
+    monkeypatch.setattr(Outbox, "send", send_late)
+    route = table("ship", {"id": "gift", "unless": True})
+    async with memory_bus() as bus, lab(bus, route, failing()) as made:
+        await made.submit(payload={"reply": 1}, timeout=0.3)
+        async with asyncio.timeout(5):
+            assert (await made.ended()).kind == "completed"
+            await made.until(lambda: len(made.delivered) > 0)
+    assert made.dead == []

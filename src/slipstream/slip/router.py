@@ -44,6 +44,7 @@ from slipstream.slip.settings import SlipSettings, load_settings, subscribe_opti
 from slipstream.slip.slip import ROUTER as ROUTER_STEP
 from slipstream.slip.slip import (
     active,
+    is_late,
     is_undoing,
     may_retry,
     plan,
@@ -316,6 +317,9 @@ class RunningRouter:
             await self._reporter.tell("dropped", event, active(event), _now())
             return
         now = _now()
+        if end is not None and end.outcome == "completed" and is_late(event, now):
+            # It was complete in time, and whoever wrote that down has not delivered it.
+            now = event.envelope.timeout_at - dt.timedelta.resolution if event.envelope.timeout_at else now
         try:
             changed = await self._ask_planners(event, now) if self._router.planners else event
             decision = advance(changed, now, self._rules)
