@@ -185,3 +185,41 @@ async def test_a_message_that_was_complete_in_time_is_delivered_though_its_time_
             assert (await made.ended()).kind == "completed"
             await made.until(lambda: len(made.delivered) > 0)
     assert made.dead == []
+
+
+@in_loop
+async def test_what_comes_too_late_does_not_end_the_message_while_it_is_undone(memory_bus: OpenBus) -> None:
+    worker = Worker()
+    busy, undoing = asyncio.Event(), asyncio.Event()
+
+    @worker.step("first")
+    async def first(work: Work) -> None:
+        work.undo_with(1)
+
+    @worker.undo("first")
+    async def undo_first(work: Work) -> None:
+        await undoing.wait()
+
+    @worker.step("second")
+    async def second(work: Work) -> None:
+        work.undo_with(2)
+        await busy.wait()
+
+    @worker.undo("second")
+    async def undo_second(work: Work) -> None:
+        pass
+
+    async with memory_bus() as bus, lab(bus, table("first", "second", "third"), worker) as made:
+        await made.submit(timeout=0.5)
+        await made.told("started undo:first")
+        busy.set()
+        await made.told("compensated undo:second")
+        await made.submit(event_type="unknown.v1", correlation_id="c-2")
+        await made.until(lambda: len(made.dead) > 0)
+        assert made.dead[0]["envelope"]["correlationId"] == "c-2", "what came after it was heard, and it has not ended"
+        await asyncio.sleep(0.1)
+        assert len(made.dead) == 1
+        undoing.set()
+        await made.until(lambda: len(made.dead) > 1)
+    assert summary(made.dead[1])["undo:first"] == "OK"
+    assert "undo:second" not in summary(made.dead[1])
