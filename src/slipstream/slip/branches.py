@@ -27,7 +27,7 @@ from slipstream.slip.slip import ROUTER as ROUTER_STEP
 from slipstream.slip.slip import find, run_of, settled, with_step
 from slipstream.slip.sound import Parent, decode_branches, decode_parent
 from slipstream.slip.topics import ROUTER
-from slipstream.slip.waiting import deadline_of, passed_deadline, schedule_deadline, settle
+from slipstream.slip.waiting import deadline_of, longest_ms, passed_deadline, schedule_deadline, settle
 
 
 class Result(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -61,9 +61,8 @@ class Branches:
         correlation_id = event.envelope.correlation_id
         branches = decode_branches(step.attributes[hints.BRANCHES])
         deadline_ms = deadline_of(step)
-        await self._ledger.put(
-            correlation_id, _forked(run_of(event), step.id), encode(event), for_ms=deadline_ms or _left_ms(event)
-        )
+        name = _forked(run_of(event), step.id)
+        await self._ledger.hold(correlation_id, name, encode(event), longest_ms(event, step))
         if deadline_ms is not None:
             await schedule_deadline(self._ledger, event, step, deadline_ms)
         detail = f"{len(branches)} branches, {step.attributes.get(hints.JOIN, 'all')} wanted"
@@ -91,7 +90,7 @@ class Branches:
         parent = parent_of(branch)
         if parent is None:
             return False
-        forked = await self._ledger.get(parent.correlation_id, _forked(parent.run, parent.step))
+        forked = await self._fork(parent.correlation_id, _forked(parent.run, parent.step))
         if forked is None:
             return True  # long over
         event = decode(forked)
@@ -100,11 +99,17 @@ class Branches:
         undo = () if error is not None else tuple(undo_records(branch.envelope.routing_slip))
         result = Result(None if error is not None else _changes(event.payload, branch.payload), error, undo)
         name = _result_name(parent.run, parent.step, parent.branch)
-        await self._ledger.claim(parent.correlation_id, name, msgspec.json.encode(result))
+        # One end a branch has, and so one result: that it is written again changes nothing.
+        await self._ledger.hold(parent.correlation_id, name, msgspec.json.encode(result), longest_ms(event, step))
         await self._join(event, step)
         if error is None and not await self._is_wanted(event, parent):
             await self._undo_once(event, branch, parent)
         return True
+
+    async def _fork(self, correlation_id: str, name: str) -> bytes | None:
+        """The message as it was when it was forked: as long as it waits for branches, and the usual time after it."""
+        held = await self._ledger.get_held(correlation_id, name)
+        return held if held is not None else await self._ledger.get(correlation_id, name)
 
     async def _is_wanted(self, event: Event, parent: Parent) -> bool:
         """Unless the step went on without it, or its message is over."""
@@ -137,8 +142,22 @@ class Branches:
                     event = with_step(event, replace(step, attributes=attributes))
         return event
 
+    async def without_undone(self, event: Event) -> Event:
+        """A message that comes after it has failed, with branches that were joined meanwhile: without those that are
+        undone with it. Else both would be at the same, each taking the other's outcome for its own."""
+        for step in event.envelope.routing_slip:
+            if hints.UNDO_BRANCHES in step.attributes and hints.JOINED in step.attributes:
+                results = await self._results(event, step)
+                joined = [name for name in json.loads(step.attributes[hints.JOINED]) if name in results]
+                mine = [name for name in joined if await self._undoer(event, step.id, name, b"late") == b"late"]
+                attributes = dict(step.attributes)
+                undo = [record for name in mine for record in results[name].undo]
+                attributes[hints.UNDO_BRANCHES] = json.dumps(undo)
+                event = with_step(event, replace(step, attributes=attributes))
+        return event
+
     async def deadline(self, deadline: Deadline) -> None:
-        forked = await self._ledger.get(deadline.correlation_id, _forked(deadline.run, deadline.step))
+        forked = await self._fork(deadline.correlation_id, _forked(deadline.run, deadline.step))
         step = None if forked is None else find(event := decode(forked), deadline.step)
         if step is not None:
             results = await self._results(event, step)
@@ -148,6 +167,7 @@ class Branches:
     async def _results(self, event: Event, step: RoutingStep) -> dict[str, Result]:
         prefix = _result_name(run_of(event), step.id, "")
         facts = await self._ledger.facts(event.envelope.correlation_id, prefix)
+        facts |= await self._ledger.held(event.envelope.correlation_id, prefix)
         return {name: _results.decode(value) for name, value in facts.items()}
 
     async def _join(self, event: Event, step: RoutingStep) -> None:
@@ -175,6 +195,17 @@ class Branches:
             payload = {**payload, step.id: {"results": parts, "errors": msgspec.to_builtins(errors)}}
         changed = with_step(replace(event, payload=payload), replace(after, attributes=attributes))
         await settle(self._ledger, self._reporter, changed, step, self._go_on)
+        await self._let_go(event, step, results)
+
+    async def _let_go(self, event: Event, step: RoutingStep, results: dict[str, Result]) -> None:
+        """Nobody waits any more. Branches that come later are still to know what they were part of, for a while."""
+        correlation_id, run = event.envelope.correlation_id, run_of(event)
+        await self._ledger.put(correlation_id, _forked(run, step.id), encode(event))
+        for branch, result in results.items():
+            name = _result_name(run, step.id, branch)
+            await self._ledger.put(correlation_id, name, msgspec.json.encode(result))
+        names = [_result_name(run, step.id, branch) for branch in decode_branches(step.attributes[hints.BRANCHES])]
+        await self._ledger.let_go(correlation_id, _forked(run, step.id), *names)
 
 
 def parent_of(event: Event) -> Parent | None:
@@ -228,11 +259,6 @@ def _forked(run: int, step_id: str) -> str:
 
 def _result_name(run: int, step_id: str, branch: str) -> str:
     return f"branch:{run}:{step_id}:{branch}"
-
-
-def _left_ms(event: Event) -> int:
-    timeout_at = event.envelope.timeout_at
-    return 0 if timeout_at is None else max(0, round((timeout_at - _now()).total_seconds() * 1000))
 
 
 def _now() -> dt.datetime:

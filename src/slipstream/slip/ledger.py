@@ -6,6 +6,7 @@ it because a process died after it wrote and before it told, follows what is wri
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from typing import Literal
 
@@ -75,8 +76,7 @@ class Ledger:
         correlation_id = event.envelope.correlation_id
         outcome = Outcome(_now_ms(), run_of(event), step_id, attempt, data or encode(event))
         name = OUTCOME + dedupe_key(life_of(event), step_id, attempt)
-        timeout_at = event.envelope.timeout_at
-        left_ms = 0 if timeout_at is None else max(0, round(timeout_at.timestamp() * 1000) - outcome.at_ms)
+        left_ms = _left_ms(event.envelope.timeout_at, outcome.at_ms)
         mine = _pack(outcome)
         kept = await self.store.claim(record(correlation_id), name, mine, ttl_ms=self.ttl_ms + left_ms)
         return event if kept == mine else decode(_outcomes.decode(kept).event)
@@ -97,13 +97,16 @@ class Ledger:
         kept = await self.store.get(record(correlation_id), f"end:{run}")
         return None if kept is None else _ends.decode(kept)
 
-    async def claim_end(self, correlation_id: str, run: int, end: End) -> End:
-        kept = await self.store.claim(record(correlation_id), f"end:{run}", _pack(end), ttl_ms=self.ttl_ms)
+    async def claim_end(self, correlation_id: str, run: int, end: End, timeout_at: dt.datetime | None = None) -> End:
+        """It is kept for as long as the outcomes: else the time-out would find those, and no end."""
+        ttl_ms = self.ttl_ms + _left_ms(timeout_at, _now_ms())
+        kept = await self.store.claim(record(correlation_id), f"end:{run}", _pack(end), ttl_ms=ttl_ms)
         return _ends.decode(kept)
 
-    async def end_told(self, correlation_id: str, run: int, end: End) -> None:
+    async def end_told(self, correlation_id: str, run: int, end: End, timeout_at: dt.datetime | None = None) -> None:
         told = replace(end, told=True)
-        await self.store.put(record(correlation_id), f"end:{run}", _pack(told), ttl_ms=self.ttl_ms)
+        ttl_ms = self.ttl_ms + _left_ms(timeout_at, _now_ms())
+        await self.store.put(record(correlation_id), f"end:{run}", _pack(told), ttl_ms=ttl_ms)
 
     # Whatever a step has to remember
 
@@ -125,6 +128,25 @@ class Ledger:
     async def remove(self, correlation_id: str, *names: str) -> None:
         await self.store.remove(record(correlation_id), *names)
 
+    # What is kept until something comes that may take any time. It has a record of its own, which is gone when the last
+    # of it is removed: a store may keep all of a record for as long as any of it.
+
+    async def hold(self, correlation_id: str, name: str, value: bytes, for_ms: int | None) -> None:
+        """For so long, and the usual time after it; None if nobody can say."""
+        ttl_ms = self.ttl_ms + (FOR_EVER_MS // 2 if for_ms is None else for_ms)
+        await self.store.put(_held(correlation_id), name, value, ttl_ms=ttl_ms)
+
+    async def held(self, correlation_id: str, prefix: str) -> dict[str, bytes]:
+        """By what follows the prefix."""
+        facts = await self.store.facts(_held(correlation_id), prefix)
+        return {name.removeprefix(prefix): value for name, value in facts.items()}
+
+    async def get_held(self, correlation_id: str, name: str) -> bytes | None:
+        return await self.store.get(_held(correlation_id), name)
+
+    async def let_go(self, correlation_id: str, *names: str) -> None:
+        await self.store.remove(_held(correlation_id), *names)
+
     # Pauses
 
     async def pause(self, step_id: str, held: Held) -> None:
@@ -144,8 +166,16 @@ class Ledger:
 FOR_EVER_MS = 100 * 365 * 24 * 3600 * 1000
 
 
+def _held(correlation_id: str) -> str:
+    return f"held:{correlation_id}"
+
+
 def record(correlation_id: str) -> str:
     return f"slip:{correlation_id}"
+
+
+def _left_ms(timeout_at: dt.datetime | None, now_ms: int) -> int:
+    return 0 if timeout_at is None else max(0, round(timeout_at.timestamp() * 1000) - now_ms)
 
 
 def _now_ms() -> int:

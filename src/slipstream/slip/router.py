@@ -47,6 +47,7 @@ from slipstream.slip.slip import ROUTER as ROUTER_STEP
 from slipstream.slip.slip import (
     active,
     in_run,
+    is_late,
     is_undoing,
     may_retry,
     plan,
@@ -346,11 +347,17 @@ class RunningRouter:
             await self._reporter.tell("dropped", event, active(event), _now())
             return
         now = _now()
+        if end is not None and end.outcome == "completed" and is_late(event, now):
+            # It was complete in time, and whoever wrote that down has not delivered it.
+            now = event.envelope.timeout_at - dt.timedelta.resolution if event.envelope.timeout_at else now
         try:
             changed = await self._ask_planners(event, now) if self._router.planners else event
             decision = advance(changed, now, self._rules)
         except (ConditionFailed, InvalidSlip) as error:
             changed, decision = event, self._planning_failed(event, str(error), now)
+        if end is not None and end.outcome == "failed" and not end.told and not _is_end(decision, event):
+            # It was written down that it has failed. What planners and conditions would say now comes too late.
+            decision = self._planning_failed(event, "it could not be planned when it ended", now)
         told: list[asyncio.Future[Any]] = []
         for step in (*skipped_since(event, changed), *decision.skipped):
             told.append(self._reporter.tell("skipped", event, step, now, error=step.error, detail=step.notes or ""))
@@ -413,7 +420,7 @@ class RunningRouter:
         correlation_id = event.envelope.correlation_id
         log.info("%s came to the router after its end", correlation_id)
         if end is None or end.outcome == "failed":
-            await self._undo(event, end)
+            await self._undo(event if end is None else await self._branches.without_undone(event), end)
 
     async def _undo(self, event: Event, end: End | None = None) -> None:
         """What a message has done that is over, or a branch that nobody waits for; besides what its end undoes."""
@@ -501,7 +508,7 @@ class RunningRouter:
         """None if the message has ended otherwise, or everybody knows."""
         correlation_id, run = before.envelope.correlation_id, run_of(before)
         mine = End("completed" if outcome == "completed" else "failed", _state(before), undoes=undoes)
-        kept = await self._ledger.claim_end(correlation_id, run, mine)
+        kept = await self._ledger.claim_end(correlation_id, run, mine, before.envelope.timeout_at)
         if kept.cause != mine.cause or kept.outcome != mine.outcome:
             await self._drop(before, kept)
             return None
@@ -518,7 +525,7 @@ class RunningRouter:
             self._metrics.slips.labels("dead_lettered").inc()
             told = self._reporter.tell("dead-lettered", event, failed.step, now, duration_ms=took, error=failed.error)
         await told
-        await self._ledger.end_told(correlation_id, run, end)
+        await self._ledger.end_told(correlation_id, run, end, event.envelope.timeout_at)
         if event.envelope.timeout_at is not None:
             await self._store.unschedule(QUEUE, _timeout_id(correlation_id, run))
 
@@ -532,6 +539,10 @@ def may_be_over(event: Event) -> bool:
     """Before it comes to its last step: by its time, or with its parent. One that is handed out for the first time need
     not be looked up otherwise; should it be the double of one that is over, its steps are all done, and its end is."""
     return event.envelope.timeout_at is not None or parent_of(event) is not None or run_of(event) > 0
+
+
+def _is_end(decision: Decision, event: Event) -> bool:
+    return isinstance(decision, Fail) or is_undoing(event.envelope.routing_slip)
 
 
 def _state(event: Event) -> str:

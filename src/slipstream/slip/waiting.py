@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from slipstream.slip import hints
 from slipstream.slip.control import QUEUE, Deadline, Signal, errand_timer
 from slipstream.slip.event import Event, RoutingStep, Status, StepError, decode, encode
-from slipstream.slip.ledger import FOR_EVER_MS, Ledger
+from slipstream.slip.ledger import Ledger
 from slipstream.slip.progress import Kind, Reporter, duration_ms
 from slipstream.slip.slip import find, life_of, run_of, settled, with_step
 
@@ -33,8 +33,7 @@ class Waiting:
         correlation_id = event.envelope.correlation_id
         deadline_ms = deadline_of(step)
         # Before it is looked whether a word is there: one that comes meanwhile finds the message.
-        kept_ms = FOR_EVER_MS // 2 if deadline_ms is None else deadline_ms
-        await self._ledger.put(correlation_id, f"waiting:{step.id}", encode(event), for_ms=kept_ms)
+        await self._ledger.hold(correlation_id, f"waiting:{step.id}", encode(event), longest_ms(event, step))
         if deadline_ms is not None:
             await schedule_deadline(self._ledger, event, step, deadline_ms)
         what = step.attributes[hints.WAIT]
@@ -47,7 +46,7 @@ class Waiting:
         """The first word counts. One that comes before the message is kept for it."""
         name = f"signal:{signal.step}"
         word = await self._ledger.claim(signal.correlation_id, name, msgspec.json.encode(signal))
-        waiting = await self._ledger.get(signal.correlation_id, f"waiting:{signal.step}")
+        waiting = await self._ledger.get_held(signal.correlation_id, f"waiting:{signal.step}")
         if waiting is None:
             log.info("%s does not wait at %s yet: the word is kept", signal.correlation_id, signal.step)
             return
@@ -57,7 +56,7 @@ class Waiting:
         await self._decide(event, step, msgspec.json.decode(word, type=Signal))
 
     async def deadline(self, deadline: Deadline) -> None:
-        waiting = await self._ledger.get(deadline.correlation_id, f"waiting:{deadline.step}")
+        waiting = await self._ledger.get_held(deadline.correlation_id, f"waiting:{deadline.step}")
         step = None if waiting is None else find(event := decode(waiting), deadline.step)
         if step is None or run_of(event) != deadline.run:
             return
@@ -87,6 +86,14 @@ class Waiting:
 def deadline_of(step: RoutingStep) -> int | None:
     text = step.attributes.get(hints.DEADLINE_MS)
     return None if text is None else int(text)
+
+
+def longest_ms(event: Event, step: RoutingStep) -> int | None:
+    """How long a step may wait; None if neither it nor its message says."""
+    deadline_ms, timeout_at = deadline_of(step), event.envelope.timeout_at
+    if deadline_ms is not None or timeout_at is None:
+        return deadline_ms
+    return max(0, round((timeout_at - _now()).total_seconds() * 1000))
 
 
 async def schedule_deadline(ledger: Ledger, event: Event, step: RoutingStep, deadline_ms: int) -> None:
@@ -129,7 +136,7 @@ async def settle(
         kinds[ended.status], kept, step, at, duration_ms=took, error=ended.error, detail=ended.notes or ""
     )
     await ledger.store.unschedule(QUEUE, _deadline_id(after, step))
-    await ledger.remove(after.envelope.correlation_id, f"waiting:{step.id}")
+    await ledger.let_go(after.envelope.correlation_id, f"waiting:{step.id}")
     await go_on(kept)
     return kept
 
