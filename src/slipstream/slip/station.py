@@ -305,7 +305,7 @@ class RunningStation:
         self, before: Event, ended: RoutingStep, message_id: str, refusal: InvalidArgument
     ) -> None:
         """What the step made is too large for the engine, or goes nowhere: it has failed, with what it was given."""
-        log.warning("step %s of %s: %s", ended.id, before.envelope.correlation_id, refusal)
+        log.warning("what step %s made of %s cannot be sent: %s", ended.id, before.envelope.correlation_id, refusal)
         error = StepError("unsendable", str(refusal), retryable=False)
         failed = replace(ended, status=Status.ERROR, ended_at=ended.ended_at or _now(), error=error, notes=None)
         await (await self._outbox.send(ROUTER, with_step(before, failed), identity(message_id, "unsendable")))
