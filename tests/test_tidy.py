@@ -90,6 +90,7 @@ NOT_MIRRORED = {
     "slip/test_faults.py": "about all of slips",
     "slip/test_hostile.py": "what no honest service sends, whichever module refuses it",
     "slip/test_refusals.py": "what makes no sense, whichever module refuses it",
+    "slip/test_races.py": "who comes second, whichever module has to notice",
     "slip/test_kill.py": "kills routers and workers; about all of slips",
     "store/test_restart.py": "every command, through engine, broker and store",
     "broker/test_rulings.py": "one test per ruling, whichever module keeps it",
