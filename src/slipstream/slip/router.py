@@ -359,7 +359,8 @@ class RunningRouter:
             # It was written down that it has failed. What planners and conditions would say now comes too late.
             decision = self._planning_failed(event, "it could not be planned when it ended", now)
         told: list[asyncio.Future[Any]] = []
-        for step in (*skipped_since(event, changed), *decision.skipped):
+        planned_away = skipped_since(event, changed) if changed is not event else []
+        for step in (*planned_away, *decision.skipped):
             told.append(self._reporter.tell("skipped", event, step, now, error=step.error, detail=step.notes or ""))
         match decision:
             case Send() | Wait() | Fork():

@@ -35,11 +35,14 @@ def _why_not_steps(steps: Sequence[RoutingStep]) -> str:
         return f"step {steps[0].id} undoes {steps[0].attributes[hints.UNDOES]}, and nothing was done before it"
     undoing = False
     for step in steps:
+        attributes = step.attributes
+        if not attributes and not undoing and step.status is not Status.PENDING and (step.attempt or 0) < NUMBER_MAX:
+            continue  # done, and nothing to be said about it: most are
         if problem := why_not_step(step):
             return problem
-        if undoing and hints.UNDOES not in step.attributes:
+        if undoing and hints.UNDOES not in attributes:
             return f"step {step.id} comes after one that undoes"
-        undoing = hints.UNDOES in step.attributes
+        undoing = hints.UNDOES in attributes
     return ""
 
 

@@ -296,15 +296,17 @@ def _is_busy(error: sqlite3.OperationalError) -> bool:
 
 
 def _claim(cursor: sqlite3.Cursor, record: str, name: str, value: bytes, now_ms: int, expires_ms: int) -> bytes:
-    cursor.execute(
-        "INSERT INTO facts VALUES (?, ?, ?, ?) ON CONFLICT (record, name) DO UPDATE "
-        "SET value = excluded.value, expires_ms = excluded.expires_ms WHERE facts.expires_ms <= ?",
-        (record, name, value, expires_ms, now_ms),
-    )
+    cursor.execute("INSERT OR IGNORE INTO facts VALUES (?, ?, ?, ?)", (record, name, value, expires_ms))
     if cursor.rowcount:
-        return value
-    kept: bytes = cursor.execute("SELECT value FROM facts WHERE record = ? AND name = ?", (record, name)).fetchone()[0]
-    return kept
+        return value  # nearly always
+    kept: bytes
+    kept, kept_until_ms = cursor.execute(
+        "SELECT value, expires_ms FROM facts WHERE record = ? AND name = ?", (record, name)
+    ).fetchone()
+    if kept_until_ms > now_ms:
+        return kept
+    _put(cursor, record, name, value, expires_ms)
+    return value
 
 
 def _put(cursor: sqlite3.Cursor, record: str, name: str, value: bytes, expires_ms: int) -> None:
