@@ -1,4 +1,4 @@
-"""A chat about an invented product: intent, retrieval, reply and formatter, along a routing slip.
+"""A chat about an invented product: intent, retrieval, reply, formatter and egress, along a routing slip.
 
     python examples/chat/app.py "how do I reset it?"      # router and workers in this process, on the embedded broker
     python examples/chat/app.py                           # asks again and again, until Ctrl-D

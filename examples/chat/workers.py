@@ -12,6 +12,9 @@ from slipstream.slip import Reject, Work, Worker
 
 GREETING = re.compile(r"\W*(hello|hi|hey|good (morning|evening))\b", re.IGNORECASE)
 
+LINE_CHARS = 500
+"""What a line of the chat has room for."""
+
 
 def make_worker(model: Model, library: Library) -> Worker:
     worker = Worker("chat")
@@ -43,6 +46,12 @@ def make_worker(model: Model, library: Library) -> Worker:
         titles = [document["title"] for document in work.payload.get("documents", [])]
         source = f" (see: {titles[0]})" if titles else ""
         return {"reply": work.payload["reply"].strip() + source}
+
+    @worker.step("egress")
+    async def egress(work: Work) -> dict[str, str]:
+        """The last look before it leaves; the router delivers it then, to whoever asked."""
+        line = " ".join(work.payload["reply"].split())
+        return {"reply": line if len(line) <= LINE_CHARS else line[: LINE_CHARS - 1] + "…"}
 
     worker.aggregator(timeout=90)
     return worker
