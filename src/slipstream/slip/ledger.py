@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from slipstream.slip.event import Event, decode, encode
+from slipstream.slip.event import Event, Status, decode, encode
 from slipstream.slip.progress import dedupe_key
 from slipstream.slip.slip import life_of, run_of
 from slipstream.slip.store import Store
@@ -88,8 +88,8 @@ class Ledger:
 
     async def latest(self, correlation_id: str, run: int) -> Event | None:
         """Where the message was when it was last heard of."""
-        of_run = [outcome for outcome in await self.outcomes(correlation_id) if outcome.run == run]
-        return decode(of_run[-1].event) if of_run else None
+        of_run = [decode(outcome.event) for outcome in await self.outcomes(correlation_id) if outcome.run == run]
+        return max(of_run, key=_how_far, default=None)
 
     # Ends
 
@@ -161,6 +161,13 @@ class Ledger:
         held = {step_id: _holds.decode(value) for step_id, value in facts.items()}
         now_ms = _now_ms()
         return {step_id: hold for step_id, hold in held.items() if hold.until_ms is None or hold.until_ms > now_ms}
+
+
+def _how_far(event: Event) -> tuple[int, int]:
+    """By the slip and not by the clock: several may be written in one millisecond, and machines do not agree on it."""
+    steps = event.envelope.routing_slip
+    done = sum(step.status is not Status.PENDING for step in steps)
+    return done, sum(step.attempt or 0 for step in steps)
 
 
 FOR_EVER_MS = 100 * 365 * 24 * 3600 * 1000
