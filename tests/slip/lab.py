@@ -120,8 +120,7 @@ async def lab(
         for service in services:
             await stack.enter_async_context(service.running(bus, store, settings))
         yield made
-        for subscription in made.subscriptions:
-            await subscription.close()
+        await asyncio.gather(*(subscription.close() for subscription in made.subscriptions))
 
 
 def summary(letter: dict[str, Any]) -> dict[str, str]:
