@@ -56,7 +56,8 @@ def test_ctrl_c_ends_it_and_the_next_one_does_what_it_left(site: Site) -> None:
         first = process.stdout.readline()
         process.send_signal(signal.SIGINT)
         rest, error = process.communicate(timeout=60)
-    assert (process.returncode, "Traceback" in error) == (0, False), error
+    if "all done" not in rest:  # else the signal may have come to an interpreter that was on its way out
+        assert (process.returncode, "Traceback" in error) == (0, False), error
     ended = subprocess.run(
         [sys.executable, str(APP)], env=environment, capture_output=True, text=True, timeout=60, check=False
     )

@@ -129,7 +129,7 @@ def _explained(step: RoutingStep) -> RoutingStep:
     """A step that has failed has an error from here on. Services elsewhere need not give one."""
     if step.status is not Status.ERROR or step.error is not None:
         return step
-    return replace(step, error=StepError("unknown", f"{step.id} failed, and nobody said why", retryable=False))
+    return replace(step, error=_error_of(step))
 
 
 def _again(step: RoutingStep, now: dt.datetime, rules: Rules) -> RoutingStep:
@@ -167,7 +167,7 @@ def _begin(
 def abort(event: Event, now: dt.datetime, error: StepError | None = None) -> Complete | Fail:
     """What remains is skipped; the first of it says why: because of its time, unless there is another reason. A message
     that is complete is no longer late."""
-    steps = list(event.envelope.routing_slip)
+    steps = [_explained(step) for step in event.envelope.routing_slip]
     index = next((index for index, step in enumerate(steps) if step.status not in DONE), None)
     if index is None:
         return Complete(event)
