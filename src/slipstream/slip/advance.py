@@ -198,7 +198,7 @@ def _fail(
 
 def _error_of(step: RoutingStep) -> StepError:
     """A worker of somebody else's may leave it out: the slip's schema does not ask for it."""
-    return step.error or StepError("unknown", f"{step.id} has failed and does not say why", retryable=False)
+    return step.error or StepError("unknown", f"{step.id} failed, and nobody said why", retryable=False)
 
 
 # Undoing
