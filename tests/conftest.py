@@ -7,8 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.server_process import ServerProcess
+
+# How long an example takes is no reason to fail: the machine is shared.
+settings.register_profile("slipstream", deadline=None)
+settings.load_profile("slipstream")
 
 StartServer = Callable[..., ServerProcess]
 
