@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from slipstream.slip import hints
 from slipstream.slip.control import Signal
 from slipstream.slip.event import Event, Malformed, RoutingStep, decode
 
@@ -29,8 +28,6 @@ class Parent(msgspec.Struct, frozen=True, rename="camel"):
 decode_parent = msgspec.json.Decoder(Parent).decode
 decode_branches = msgspec.json.Decoder(dict[str, tuple[RoutingStep, ...]]).decode
 _signals = msgspec.json.Decoder(Signal)
-_undo_records = msgspec.json.Decoder(list[tuple[str, str]])
-_NUMBERS = (hints.DEADLINE_MS, hints.NOT_BEFORE, hints.RUN)
 
 
 def receive(data: bytes) -> Event:
