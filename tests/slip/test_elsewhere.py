@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import datetime as dt
 import json
 from collections.abc import Callable
 from typing import Any
@@ -10,11 +12,11 @@ import pytest
 
 from slipstream.bus import Bus, Message
 from slipstream.bus.bus import Opening
-from slipstream.slip import Control, Work, Worker
+from slipstream.slip import Control, StepFailed, Work, Worker
 from slipstream.slip.lookup import look_up
 from slipstream.slip.topics import INGRESS, ROUTER
 from tests.client.loop import in_loop
-from tests.slip.lab import lab, table
+from tests.slip.lab import fast, lab, table
 
 OpenBus = Callable[[], Opening]
 
@@ -111,3 +113,145 @@ async def test_a_message_can_be_run_again_from_where_another_service_left_it(mem
         known = await look_up(seen.store, "c-1")
     assert known is not None
     assert {step.id: step.status for step in known.newest[0].envelope.routing_slip}["bot"] == "OK"
+
+
+@in_loop
+async def test_an_optional_step_that_fails_elsewhere_is_skipped(memory_bus: OpenBus) -> None:
+    route = table({"id": "bot", "optional": True}, "ship")
+    async with memory_bus() as bus, lab(bus, route, ours()) as seen:
+        await serve(bus, "bot", {"status": "ERROR", "error": {"code": "broken"}})
+        await bus.publish(INGRESS, json.dumps(NEW))
+        assert (await seen.ended()).kind == "completed"
+        await seen.until(lambda: bool(seen.delivered))
+    bot = next(step for step in seen.delivered[0]["envelope"]["routingSlip"] if step["id"] == "bot")
+    assert (bot["status"], bot["error"]["code"]) == ("SKIP", "broken")
+    assert seen.kinds().count("failed bot") == seen.kinds().count("skipped bot") == 1
+
+
+@in_loop
+async def test_a_message_that_begins_at_the_router_is_timed_out_as_well(memory_bus: OpenBus) -> None:
+    """Its slip was made elsewhere, and nobody does its step."""
+    soon = (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=0.3)).isoformat()
+    slip = [{"id": "intake", "status": "OK", "startedAt": soon}, {"id": "nobody", "status": "PENDING"}]
+    async with memory_bus() as bus, lab(bus, table("ship")) as seen:
+        envelope = {"v": "1", "source": "elsewhere", "correlationId": "c-1", "timeoutAt": soon, "routingSlip": slip}
+        await bus.publish(ROUTER, json.dumps(NEW | {"envelope": envelope}))
+        await seen.ended()
+        await seen.until(lambda: bool(seen.dead))
+    (letter,) = seen.dead
+    assert letter["error"]["code"] == "message_timeout"
+
+
+# What comes back may be anything
+
+
+def senseless(message: Message) -> bytes:
+    event = json.loads(message.data)
+    event["envelope"]["routingSlip"][-1]["nextTopic"] = "no topic at all"
+    return json.dumps(event).encode()
+
+
+def cut_off(message: Message) -> bytes:
+    return message.data[:-1]
+
+
+async def serve_garbled(
+    bus: Bus, topic: str, garble: Callable[[Message], bytes], *, times: int = 1, to: str = ROUTER
+) -> None:
+    async def work(message: Message) -> None:
+        for _ in range(times):
+            await bus.publish(to, garble(message), {"correlationId": message.correlation_id}, message.key)
+
+    await bus.subscribe(topic, "elsewhere", work)
+
+
+def paying() -> tuple[Worker, list[str]]:
+    worker, done = ours(), []
+
+    @worker.step("pay")
+    async def pay(work: Work) -> None:
+        work.undo_with("R-17")
+        done.append("paid")
+
+    @worker.undo("pay")
+    async def refund(work: Work) -> None:
+        done.append(f"refunded {work.record}")
+
+    return worker, done
+
+
+@pytest.mark.parametrize("to", [ROUTER, "internal.ship.v1"])
+@pytest.mark.parametrize("timeout", [None, 1.0])
+@pytest.mark.parametrize("garble", [senseless, cut_off])
+@in_loop
+async def test_what_comes_back_garbled_fails_its_step_and_the_message_ends_once(
+    memory_bus: OpenBus, garble: Callable[[Message], bytes], timeout: float | None, to: str
+) -> None:
+    worker, done = paying()
+    async with memory_bus() as bus, lab(bus, table("pay", "bot", "ship"), worker) as seen:
+        await serve_garbled(bus, "internal.bot.v1", garble, times=2, to=to)
+        await seen.submit(timeout=timeout)
+        assert (await seen.ended()).kind == "dead-lettered"
+        await seen.until(lambda: len(seen.dead) >= 3)
+        if timeout is not None:
+            await asyncio.sleep(timeout)  # that nothing comes of it can only be waited for
+    of_message = [letter for letter in seen.dead if "envelope" in letter]
+    (letter,) = of_message
+    assert (letter["error"]["code"], letter["lastStep"]["id"]) == ("malformed", "bot")
+    assert letter["compensation"] == {"undone": ["pay"], "failed": []}
+    assert done == ["paid", "refunded R-17"]
+    bytes_of = [letter for letter in seen.dead if "envelope" not in letter]
+    assert {letter["topic"] for letter in bytes_of} == {to}
+    assert len(bytes_of) == 2
+    assert seen.kinds().count("dead-lettered bot") == 1
+
+
+@pytest.mark.parametrize("garble", [senseless, cut_off])
+@in_loop
+async def test_what_comes_back_garbled_from_an_optional_step_is_done_without(
+    memory_bus: OpenBus, garble: Callable[[Message], bytes]
+) -> None:
+    async with memory_bus() as bus, lab(bus, table({"id": "bot", "optional": True}, "ship"), ours()) as seen:
+        await serve_garbled(bus, "internal.bot.v1", garble)
+        await seen.submit(payload={"reply": 1})
+        assert (await seen.ended()).kind == "completed"
+        await seen.until(lambda: bool(seen.delivered))
+    assert [letter["error"]["code"] for letter in seen.dead] == ["malformed"]
+
+
+@in_loop
+async def test_an_undoing_that_comes_back_garbled_has_failed_and_the_others_go_on(memory_bus: OpenBus) -> None:
+    worker, done = paying()
+
+    @worker.step("reserve")
+    async def reserve(work: Work) -> None:
+        work.undo_with(1)
+
+    @worker.step("break")
+    async def fail(work: Work) -> None:
+        raise StepFailed("broken")
+
+    async with (
+        memory_bus() as bus,
+        lab(bus, table("pay", "reserve", "break"), worker, settings=fast(max_attempts=1)) as seen,
+    ):
+        await serve_garbled(bus, "internal.reserve.undo.v1", cut_off)
+        await seen.submit()
+        await seen.ended()
+        await seen.until(lambda: len(seen.dead) > 1)
+    (letter,) = [letter for letter in seen.dead if "envelope" in letter]
+    assert letter["compensation"] == {"undone": ["pay"], "failed": ["reserve"]}
+    assert letter["error"]["code"] == "broken"
+    assert done == ["paid", "refunded R-17"]
+
+
+@in_loop
+async def test_something_garbled_does_not_harm_a_message_that_waits_for_a_person(memory_bus: OpenBus) -> None:
+    route = table({"id": "manager", "wait": "approval"}, "ship")
+    async with memory_bus() as bus, lab(bus, route, ours()) as seen:
+        await seen.submit(payload={"reply": 1})
+        await seen.told("waiting manager")
+        await bus.publish(ROUTER, b"{", {"correlationId": "c-1"})
+        await seen.until(lambda: bool(seen.dead))
+        await Control(seen.store, seen.settings).approve("c-1", "manager")
+        assert (await seen.ended()).kind == "completed"

@@ -6,8 +6,7 @@ import datetime as dt
 
 import pytest
 
-from slipstream.slip import Envelope, Event, RoutingStep, Status, open_store
-from slipstream.slip import ledger as ledgers
+from slipstream.slip import Envelope, Event, RoutingStep, Status, clock, open_store
 from slipstream.slip.ledger import Ledger
 from slipstream.slip.slip import find, plan, settled, with_step
 from tests.client.loop import in_loop
@@ -22,8 +21,8 @@ async def test_the_newest_is_the_one_that_has_come_farthest_whatever_the_clocks_
     event = plan(Event(Envelope("1", "test", "c-1"), "order.v1"), steps, now)
     async with open_store(":memory:") as store:
         ledger = Ledger(store, ttl_ms=60_000)
-        clock = iter([1_000, 1_000, 900, 900])  # they stand still, and disagree
-        monkeypatch.setattr(ledgers, "_now_ms", lambda: next(clock))
+        times = iter([1_000, 1_000, 900, 900])  # they stand still, and disagree
+        monkeypatch.setattr(clock, "now_ms", lambda: next(times))
         await ledger.settle(event, "router", -1)
         for step_id in ("a", "b", "c"):
             step = find(event, step_id)

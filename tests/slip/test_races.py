@@ -172,10 +172,10 @@ async def test_a_message_that_was_complete_in_time_is_delivered_though_its_time_
 ) -> None:
     send = Outbox.send
 
-    async def send_late(self: Outbox, topic: str, event: Event, *args: Any) -> Any:
+    async def send_late(self: Outbox, topic: str, event: Event, *args: Any, **options: Any) -> Any:
         if topic == EGRESS and not is_late(event, dt.datetime.now(dt.UTC)):
             raise BusUnavailable("away")
-        return await send(self, topic, event, *args)
+        return await send(self, topic, event, *args, **options)
 
     monkeypatch.setattr(Outbox, "send", send_late)
     route = table("ship", {"id": "gift", "unless": True})

@@ -23,10 +23,9 @@ from slipstream.slip.slip import (
     UNDO_ID,
     is_late,
     is_undoing,
-    may_retry,
-    next_attempt,
     run_of,
     topic_of,
+    unexplained,
     with_slip,
 )
 
@@ -91,13 +90,11 @@ class Rules(msgspec.Struct, frozen=True):
 
     holds: Holds
     max_attempts: int = 3
-    pause_ms: Callable[[int], int] = lambda attempt: 0
-    """After an attempt that failed."""
 
 
 def advance(event: Event, now: dt.datetime, rules: Rules) -> Decision:
     """What is to be done with a message, by its slip alone."""
-    steps = [_explained(step) for step in event.envelope.routing_slip]
+    steps = list(event.envelope.routing_slip)
     if is_undoing(steps):
         return _advance_undoing(event, steps, now, rules)
     if is_late(event, now):
@@ -107,14 +104,8 @@ def advance(event: Event, now: dt.datetime, rules: Rules) -> Decision:
         match step.status:
             case Status.OK | Status.SKIP:
                 continue
-            case Status.ERROR if may_retry(step, rules.max_attempts):
-                steps[index] = _again(step, now, rules)
-            case Status.ERROR if step.attributes.get(hints.OPTIONAL) == "true":
-                steps[index] = replace(step, status=Status.SKIP)
-                skipped.append(steps[index])
-                continue
             case Status.ERROR:
-                return _fail(event, steps, index, _error_of(step), now, skipped)
+                return _fail(event, steps, index, step.error or unexplained(step), now, skipped)
             case Status.PENDING:
                 unless = step.attributes.get(hints.UNLESS)
                 if unless is not None and rules.holds(unless, with_slip(event, steps)):
@@ -123,18 +114,6 @@ def advance(event: Event, now: dt.datetime, rules: Rules) -> Decision:
                     continue
         return _begin(event, steps, index, now, rules, skipped)
     return Complete(with_slip(event, steps), tuple(skipped))
-
-
-def _explained(step: RoutingStep) -> RoutingStep:
-    """A step that has failed has an error from here on. Services elsewhere need not give one."""
-    if step.status is not Status.ERROR or step.error is not None:
-        return step
-    return replace(step, error=_error_of(step))
-
-
-def _again(step: RoutingStep, now: dt.datetime, rules: Rules) -> RoutingStep:
-    """A worker that leaves it to the router to try again."""
-    return next_attempt(step, round(now.timestamp() * 1000) + rules.pause_ms(step.attempt or 0))
 
 
 def _begin(
@@ -167,13 +146,13 @@ def _begin(
 def abort(event: Event, now: dt.datetime, error: StepError | None = None) -> Complete | Fail:
     """What remains is skipped; the first of it says why: because of its time, unless there is another reason. A message
     that is complete is no longer late."""
-    steps = [_explained(step) for step in event.envelope.routing_slip]
+    steps = list(event.envelope.routing_slip)
     index = next((index for index, step in enumerate(steps) if step.status not in DONE), None)
     if index is None:
         return Complete(event)
     step = steps[index]
     if step.status is Status.ERROR:
-        return _fail(event, steps, index, _error_of(step), now, [])
+        return _fail(event, steps, index, step.error or unexplained(step), now, [])
     if error is None:
         error = StepError(MESSAGE_TIMEOUT, f"timeoutAt has passed before {step.id} was done", retryable=False)
     steps[index] = replace(step, status=Status.SKIP, ended_at=now, error=error)
@@ -189,16 +168,12 @@ def _fail(
     skipped: Sequence[RoutingStep],
 ) -> Fail:
     skipped = list(skipped)
+    steps[index] = replace(steps[index], error=error)
     for later, step in enumerate(steps[index + 1 :], index + 1):
         if step.status is Status.PENDING:
             steps[later] = replace(step, status=Status.SKIP, ended_at=now, notes=f"{steps[index].id} failed")
             skipped.append(steps[later])
     return Fail(with_slip(event, steps), steps[index], error, tuple(skipped))
-
-
-def _error_of(step: RoutingStep) -> StepError:
-    """A worker of somebody else's may leave it out: the slip's schema does not ask for it."""
-    return step.error or StepError("unknown", f"{step.id} failed, and nobody said why", retryable=False)
 
 
 # Undoing
@@ -237,11 +212,8 @@ def _advance_undoing(event: Event, steps: list[RoutingStep], now: dt.datetime, r
     for index, step in enumerate(steps):
         if hints.UNDOES not in step.attributes:
             continue
-        if step.status is Status.ERROR and may_retry(step, rules.max_attempts):
-            steps[index] = _again(step, now, rules)
-        elif step.status is not Status.PENDING:
-            continue
-        return _begin(event, steps, index, now, rules)
+        if step.status is Status.PENDING:
+            return _begin(event, steps, index, now, rules)
     step, error = failure(steps)
     return Fail(event, step, error)
 
@@ -252,6 +224,6 @@ def failure(steps: Iterable[RoutingStep]) -> tuple[RoutingStep, StepError]:
     for step in forward:
         given_up = step.error is not None and step.error.code in {MESSAGE_TIMEOUT, CANCELLED}
         if step.status is Status.ERROR or given_up:
-            return step, _error_of(step)
+            return step, step.error or unexplained(step)
     last = next((step for step in reversed(forward) if step.status in TERMINAL), forward[0])
     return last, StepError("unknown", "no step of the slip has failed", retryable=False)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import logging
-import time
 from typing import Annotated, Any
 
 import msgspec
 from msgspec.structs import replace
 
 from slipstream.bus import Bus, Message, Subscription
+from slipstream.slip import clock
 from slipstream.slip.control import Deadline
 from slipstream.slip.event import Event, Malformed, RoutingStep, Status, StepError, decode, encode
+from slipstream.slip.incoming import receive
 from slipstream.slip.settings import SlipSettings, subscribe_options
-from slipstream.slip.slip import active, find, life_of, run_of, settled, with_step
-from slipstream.slip.sound import receive
+from slipstream.slip.slip import active, find, given_up, life_of, run_of, settled, with_step
 from slipstream.slip.station import RunningStation, Station
 from slipstream.slip.store import Store, Timer
 from slipstream.slip.timers import Timers
@@ -124,14 +123,14 @@ class RunningAggregator(RunningStation):
     # The message
 
     async def _attempt(self, event: Event, step: RoutingStep, message: Message) -> None:
-        began = dt.datetime.now(dt.UTC)
+        began = clock.now()
         correlation_id = event.envelope.correlation_id
         step = replace(step, started_at=began, attempt=step.attempt or 0)
         event = with_step(event, step)
         deadline_ms = deadline_of(step) or round(self._aggregation.timeout_s * 1000)
         await self._ledger.put(correlation_id, self._gathering, encode(event), for_ms=deadline_ms)
         errand = Deadline(correlation_id, step.id, run_of(event))
-        due_ms = time.time_ns() // 1_000_000 + deadline_ms
+        due_ms = clock.now_ms() + deadline_ms
         await self._ledger.store.schedule(
             self._queue, Timer(f"{life_of(event)}:{step.attempt}", due_ms, msgspec.json.encode(errand))
         )
@@ -159,13 +158,13 @@ class RunningAggregator(RunningStation):
         total = next((chunk.total_chunks for chunk in chunks.values() if chunk.total_chunks is not None), None)
         missing = [index for index in range(total or max(chunks, default=0) + 1) if index not in chunks]
         if total is not None and not missing:
-            await self._settle(event, step, settled(step, Status.OK, _now()), _whole(chunks, total))
+            await self._settle(event, step, settled(step, Status.OK, clock.now()), _whole(chunks, total))
         elif timed_out and self._aggregation.partial and chunks:
-            after = replace(settled(step, Status.OK, _now()), notes=_gaps(missing, total))
+            after = replace(settled(step, Status.OK, clock.now()), notes=_gaps(missing, total))
             await self._settle(event, step, after, _whole(chunks, total))
         elif timed_out:
-            error = StepError("chunks_missing", _gaps(missing, total), retryable=False)
-            await self._settle(event, step, settled(step, Status.ERROR, _now(), error), None)
+            error = StepError("chunks_missing", _gaps(missing, total))
+            await self._settle(event, step, given_up(step, clock.now(), error), None)
 
     async def _chunks_of(self, event: Event) -> dict[int, Chunk]:
         """Those of the attempt that succeeded: of one that failed in the middle there may be some, too. The last step
@@ -211,7 +210,3 @@ def _gaps(missing: list[int], total: int | None) -> str:
         return "the last chunk has not come: none has said how many there are"
     shown = ", ".join(map(str, missing[:MISSING_SHOWN])) + (" …" if len(missing) > MISSING_SHOWN else "")
     return f"{len(missing)} chunks have not come, of {total or 'unknown'}: {shown}"
-
-
-def _now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)

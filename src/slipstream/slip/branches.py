@@ -8,7 +8,6 @@ What a branch has done that comes after that is undone.
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -16,16 +15,15 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from slipstream.slip import hints
+from slipstream.slip import clock, hints
 from slipstream.slip.advance import undo_records
 from slipstream.slip.control import Deadline
 from slipstream.slip.event import Envelope, Event, RoutingStep, Status, StepError, decode, encode
-from slipstream.slip.ledger import Ledger
-from slipstream.slip.outbox import Outbox
-from slipstream.slip.progress import Reporter, identity
+from slipstream.slip.hints import Parent
+from slipstream.slip.kit import Kit
+from slipstream.slip.progress import identity
 from slipstream.slip.slip import ROUTER as ROUTER_STEP
-from slipstream.slip.slip import find, run_of, settled, with_step
-from slipstream.slip.sound import Parent, decode_branches, decode_parent
+from slipstream.slip.slip import find, given_up, run_of, settled, with_step
 from slipstream.slip.topics import ROUTER
 from slipstream.slip.waiting import deadline_of, longest_ms, passed_deadline, schedule_deadline, settle
 
@@ -45,21 +43,17 @@ _results = msgspec.json.Decoder(Result)
 class Branches:
     def __init__(
         self,
-        ledger: Ledger,
-        reporter: Reporter,
-        outbox: Outbox,
+        kit: Kit,
         go_on: Callable[[Event], Awaitable[None]],
         undo: Callable[[Event], Awaitable[None]],
     ) -> None:
-        self._ledger = ledger
-        self._reporter = reporter
-        self._outbox = outbox
+        self._ledger, self._reporter, self._outbox = kit.ledger, kit.reporter, kit.outbox
         self._go_on = go_on
         self._undo = undo
 
     async def begin(self, event: Event, step: RoutingStep) -> None:
         correlation_id = event.envelope.correlation_id
-        branches = decode_branches(step.attributes[hints.BRANCHES])
+        branches = hints.decode_branches(step.attributes[hints.BRANCHES])
         deadline_ms = deadline_of(step)
         name = _forked(run_of(event), step.id)
         await self._ledger.hold(correlation_id, name, encode(event), longest_ms(event, step))
@@ -67,13 +61,13 @@ class Branches:
             await schedule_deadline(self._ledger, event, step, deadline_ms)
         detail = f"{len(branches)} branches, {step.attributes.get(hints.JOIN, 'all')} wanted"
         told: list[asyncio.Future[Any]] = [
-            self._reporter.tell("forked", event, step, step.started_at or _now(), detail=detail)
+            self._reporter.tell("forked", event, step, step.started_at or clock.now(), detail=detail)
         ]
         for name, steps in branches.items():
             branch = _branch(event, step, name, steps)
             ids = tuple(one.id for one in branch.envelope.routing_slip)
             told.append(
-                self._reporter.tell("planned", branch, None, _now(), steps=ids, parent=correlation_id, detail=name)
+                self._reporter.tell("planned", branch, None, clock.now(), steps=ids, parent=correlation_id, detail=name)
             )
             message_id = identity(branch.envelope.correlation_id, "branch")
             told.append(await self._outbox.send(ROUTER, branch, message_id))
@@ -161,7 +155,7 @@ class Branches:
         step = None if forked is None else find(event := decode(forked), deadline.step)
         if step is not None:
             results = await self._results(event, step)
-            missing = sorted(decode_branches(step.attributes[hints.BRANCHES]).keys() - results.keys())
+            missing = sorted(hints.decode_branches(step.attributes[hints.BRANCHES]).keys() - results.keys())
             await self._settle(event, step, results, passed_deadline(step, f"not done in time: {', '.join(missing)}"))
 
     async def _results(self, event: Event, step: RoutingStep) -> dict[str, Result]:
@@ -172,15 +166,15 @@ class Branches:
 
     async def _join(self, event: Event, step: RoutingStep) -> None:
         results = await self._results(event, step)
-        count = len(decode_branches(step.attributes[hints.BRANCHES]))
+        count = len(hints.decode_branches(step.attributes[hints.BRANCHES]))
         wanted = _wanted(step.attributes.get(hints.JOIN, "all"), count)
         failed = {name: result.error for name, result in results.items() if result.error is not None}
         if len(results) - len(failed) >= wanted:
-            await self._settle(event, step, results, settled(step, Status.OK, _now()))
+            await self._settle(event, step, results, settled(step, Status.OK, clock.now()))
         elif len(failed) > count - wanted:
             reasons = "; ".join(f"{name}: {error.message or error.code}" for name, error in sorted(failed.items()))
-            error = StepError("join_failed", f"{len(failed)} of {count} branches failed: {reasons}", retryable=False)
-            await self._settle(event, step, results, settled(step, Status.ERROR, _now(), error))
+            error = StepError("join_failed", f"{len(failed)} of {count} branches failed: {reasons}")
+            await self._settle(event, step, results, given_up(step, clock.now(), error))
 
     async def _settle(self, event: Event, step: RoutingStep, results: dict[str, Result], after: RoutingStep) -> None:
         joined = sorted(name for name, result in results.items() if result.error is None)
@@ -204,18 +198,20 @@ class Branches:
         for branch, result in results.items():
             name = _result_name(run, step.id, branch)
             await self._ledger.put(correlation_id, name, msgspec.json.encode(result))
-        names = [_result_name(run, step.id, branch) for branch in decode_branches(step.attributes[hints.BRANCHES])]
+        names = [
+            _result_name(run, step.id, branch) for branch in hints.decode_branches(step.attributes[hints.BRANCHES])
+        ]
         await self._ledger.let_go(correlation_id, _forked(run, step.id), *names)
 
 
 def parent_of(event: Event) -> Parent | None:
     steps = event.envelope.routing_slip
     text = steps[0].attributes.get(hints.PARENT) if steps else None
-    return None if text is None else decode_parent(text)
+    return None if text is None else hints.decode_parent(text)
 
 
 def _branch(event: Event, step: RoutingStep, name: str, steps: tuple[RoutingStep, ...]) -> Event:
-    envelope, now = event.envelope, _now()
+    envelope, now = event.envelope, clock.now()
     parent = Parent(envelope.correlation_id, run_of(event), step.id, name)
     first = RoutingStep(
         ROUTER_STEP,
@@ -259,7 +255,3 @@ def _forked(run: int, step_id: str) -> str:
 
 def _result_name(run: int, step_id: str, branch: str) -> str:
     return f"branch:{run}:{step_id}:{branch}"
-
-
-def _now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)

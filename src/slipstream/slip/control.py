@@ -4,21 +4,20 @@ wherever the store can be reached, also where the bus is inside another process.
 from __future__ import annotations
 
 import secrets
-import time
 from collections import Counter
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
-from slipstream.slip import hints
+from slipstream.slip import clock, hints
 from slipstream.slip.errors import InvalidSlip
 from slipstream.slip.event import Event, RoutingStep, Status, decode
 from slipstream.slip.ledger import Held, Ledger, Outcome
 from slipstream.slip.progress import identity
 from slipstream.slip.routes.duration import seconds as in_seconds
 from slipstream.slip.settings import SlipSettings, load_settings
-from slipstream.slip.slip import DONE, UNDO_ID, find, run_of, with_slip
+from slipstream.slip.slip import DONE, UNDO_ID, find, is_undoing, run_of, with_slip
 from slipstream.slip.store import Store, Timer
 
 LEFT_BY_WORK = {hints.UNDO, hints.UNDO_BRANCHES, hints.JOINED, hints.NOT_BEFORE, hints.DELIVERED, hints.REDO}
@@ -100,12 +99,12 @@ class Control:
         """Also before the message has come to the step, which then goes on at once. The first word counts."""
         _check(signal)
         timer_id = f"signal:{signal.correlation_id}:{signal.step}:{secrets.token_hex(8)}"
-        await self._store.schedule(QUEUE, errand_timer(timer_id, _now_ms(), signal))
+        await self._store.schedule(QUEUE, errand_timer(timer_id, clock.now_ms(), signal))
 
     async def submit(self, event: Event) -> None:
         """As `submit` does over the bus: the router takes it up when it next looks."""
         timer_id = f"submit:{event.envelope.correlation_id}:{secrets.token_hex(8)}"
-        await self._store.schedule(QUEUE, errand_timer(timer_id, _now_ms(), Begin(event)))
+        await self._store.schedule(QUEUE, errand_timer(timer_id, clock.now_ms(), Begin(event)))
 
     async def cancel(self, correlation_id: str, reason: str = "") -> None:
         """What remains is skipped, what is done is undone, and it is a dead letter; a step that is at work finishes
@@ -117,7 +116,7 @@ class Control:
         if await self._ledger.end(correlation_id, run) is not None:
             raise InvalidSlip(f"{correlation_id} is over already")
         errand = Cancel(correlation_id, run, reason)
-        await self._store.schedule(QUEUE, errand_timer(f"cancel:{correlation_id}:{run}", _now_ms(), errand))
+        await self._store.schedule(QUEUE, errand_timer(f"cancel:{correlation_id}:{run}", clock.now_ms(), errand))
 
     # A step for all messages
 
@@ -128,7 +127,7 @@ class Control:
         until_ms = None
         if seconds is not None:
             # No time at all is a pause that is over, and takes the place of one that is not.
-            until_ms = _now_ms() + (round(in_seconds("seconds", seconds) * 1000) if seconds else 0)
+            until_ms = clock.now_ms() + (round(in_seconds("seconds", seconds) * 1000) if seconds else 0)
         await self._ledger.pause(step, Held(reason, until_ms))
 
     async def resume(self, step: str) -> None:
@@ -174,7 +173,7 @@ class Control:
 
     async def _begin(self, event: Event) -> None:
         timer_id = identity("begin", event.envelope.correlation_id, run_of(event))
-        await self._store.schedule(QUEUE, errand_timer(timer_id, _now_ms(), Begin(event)))
+        await self._store.schedule(QUEUE, errand_timer(timer_id, clock.now_ms(), Begin(event)))
 
     async def _before(self, correlation_id: str, step: str) -> tuple[Event, list[Outcome]]:
         """The newest event in which all before the step is done, and the step is not."""
@@ -243,7 +242,9 @@ def _from(event: Event, step: str) -> list[RoutingStep]:
 
 def _skipped(outcomes: list[Outcome]) -> dict[tuple[int, str], RoutingStep]:
     """By run. What the router skips is no outcome of its own: it shows in that of the step after it."""
-    steps = [(outcome.run, step) for outcome in outcomes for step in decode(outcome.event).envelope.routing_slip]
+    slips = [(outcome.run, decode(outcome.event).envelope.routing_slip) for outcome in outcomes]
+    # Of a message that is undone, all that it never came to is skipped.
+    steps = [(run, step) for run, slip in slips if not is_undoing(slip) for step in slip]
     return {(run, step.id): step for run, step in steps if step.status is Status.SKIP}
 
 
@@ -286,7 +287,3 @@ def _marked(steps: list[RoutingStep], marks: dict[str, str]) -> list[RoutingStep
     if not steps:
         return steps
     return [replace(steps[0], attributes=steps[0].attributes | marks), *steps[1:]]
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -4,42 +4,68 @@ a worker of ours does by itself, so that their messages can be seen, timed out, 
 
 from __future__ import annotations
 
-import datetime as dt
+from msgspec.structs import replace
 
 from slipstream.bus import Message
-from slipstream.slip import hints
-from slipstream.slip.event import Event, RoutingStep, Status
-from slipstream.slip.ledger import Ledger
-from slipstream.slip.progress import Kind, Reporter, duration_ms
-from slipstream.slip.slip import find, last_done, may_retry, outcome_name
+from slipstream.slip import clock, hints
+from slipstream.slip.event import Event, Malformed, RoutingStep, Status, StepError
+from slipstream.slip.kit import Kit
+from slipstream.slip.progress import identity
+from slipstream.slip.retries import Retries
+from slipstream.slip.slip import active, find, given_up, last_done, may_retry, next_attempt, unexplained, with_step
 from slipstream.slip.topics import ROUTER
 
 
-def comes_from_elsewhere(event: Event, message: Message) -> bool:
-    return message.topic == ROUTER and message.attributes.get("outcome") != outcome_name(event)
+def comes_from_elsewhere(message: Message) -> bool:
+    """Our workers say which outcome it is that they have written down."""
+    return message.topic == ROUTER and "outcome" not in message.attributes
 
 
-async def note(event: Event, ledger: Ledger, reporter: Reporter, max_attempts: int) -> Event:
+async def note(event: Event, kit: Kit) -> Event:
     """Returns what counts: the first to come with an outcome is right, here as well."""
     step = last_done(event)
     if step is None:
         return event
-    kept = await ledger.settle(event, step.id, step.attempt or 0)
+    kept = await kit.ledger.settle(with_step(event, _counted(step, kit)), step.id, step.attempt or 0)
     ended = find(kept, step.id)
     assert ended is not None
-    at = ended.ended_at or dt.datetime.now(dt.UTC)
-    took = duration_ms(ended.started_at, at)
-    detail = ended.notes or "" if ended.status is Status.SKIP else ""
-    await reporter.tell(_kind(ended, max_attempts), kept, ended, at, duration_ms=took, error=ended.error, detail=detail)
+    for told in kit.reporter.tell_outcome(kept, step, ended):
+        await told
     return kept
 
 
-def _kind(step: RoutingStep, max_attempts: int) -> Kind:
-    undoes = hints.UNDOES in step.attributes
-    if step.status is Status.OK:
-        return "compensated" if undoes else "finished"
-    if step.status is Status.SKIP:
-        return "skipped"
-    if may_retry(step, max_attempts):
-        return "retried"
-    return "compensation-failed" if undoes else "failed"
+def _counted(step: RoutingStep, kit: Kit) -> RoutingStep:
+    """What a service reports is no state of the step yet: an error may mean another attempt, or that it is skipped."""
+    if step.status is not Status.ERROR:
+        return step
+    now, settings = clock.now(), kit.settings
+    error = step.error or unexplained(step)
+    if may_retry(replace(step, error=error), settings.max_attempts):
+        retries = Retries(settings.retry_base_ms, settings.retry_longest_ms)
+        return next_attempt(replace(step, error=error), clock.now_ms() + retries.pause_ms(step.attempt or 0))
+    return given_up(replace(step, status=Status.PENDING), step.ended_at or now, error)
+
+
+async def garbled(known: Event, message: Message, malformed: Malformed, kit: Kit) -> Event:
+    """A message that was under way came back as something that nobody can follow: whoever had it failed at his step.
+    Returns the message as it goes on from there."""
+    step = active(known)
+    if step is None or step.status is not Status.PENDING or _is_not_at(step, known, malformed.event):
+        return known
+    at = f"{step.id}:{step.attempt or 0}".encode()
+    name = f"garbled:{identity(message.topic, message.id)}"
+    if await kit.ledger.claim(known.envelope.correlation_id, name, at) != at:
+        return known  # it was here before, and the message has moved on since
+    now = clock.now()
+    begun = replace(step, started_at=step.started_at or now, attempt=step.attempt or 0)
+    error = StepError("malformed", f"what came back from {step.id}: {malformed}", retryable=False)
+    return await note(with_step(known, given_up(begun, now, error)), kit)
+
+
+def _is_not_at(step: RoutingStep, known: Event, came: Event | None) -> bool:
+    """It is of a step that is over, or nobody was sent anything to garble."""
+    if hints.WAIT in step.attributes or hints.BRANCHES in step.attributes:
+        return True
+    begun = [] if came is None else [one.id for one in came.envelope.routing_slip if one.started_at is not None]
+    before = find(known, begun[-1]) if begun else None
+    return before is not None and before.status is not Status.PENDING

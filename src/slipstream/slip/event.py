@@ -76,7 +76,11 @@ class Event(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=T
 
 
 class Malformed(ValueError):
-    """These bytes are no event: the reason says where."""
+    """These bytes are no event that can be routed: the reason says why. `event` is what they are, if they are one."""
+
+    def __init__(self, reason: str, event: Event | None = None) -> None:
+        super().__init__(reason)
+        self.event = event
 
 
 _decoder = msgspec.json.Decoder(Event)

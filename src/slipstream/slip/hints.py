@@ -6,6 +6,8 @@ are text; those that are more are JSON.
 
 from __future__ import annotations
 
+import msgspec
+
 from slipstream.slip.event import RoutingStep
 
 PREFIX = "slip."
@@ -48,6 +50,19 @@ LATE = "slip.late"
 """Of the first step: `true` where a message is over, and only what came too late is still undone."""
 DELIVERED = "slip.delivered"
 """`true`: the step has delivered the artefact itself."""
+
+
+class Parent(msgspec.Struct, frozen=True, rename="camel"):
+    """Whom a branch belongs to."""
+
+    correlation_id: str
+    run: int
+    step: str
+    branch: str
+
+
+decode_parent = msgspec.json.Decoder(Parent).decode
+decode_branches = msgspec.json.Decoder(dict[str, tuple[RoutingStep, ...]]).decode
 
 
 def transport(step: RoutingStep) -> dict[str, str]:

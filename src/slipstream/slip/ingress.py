@@ -7,10 +7,11 @@ import secrets
 from typing import Any
 
 from slipstream.bus import Bus
+from slipstream.slip import clock
 from slipstream.slip.errors import InvalidSlip
-from slipstream.slip.event import Envelope, Event, Malformed, decode, encode
+from slipstream.slip.event import Envelope, Event, Malformed, encode
+from slipstream.slip.incoming import receive
 from slipstream.slip.routes.duration import seconds
-from slipstream.slip.sense import why_not
 from slipstream.slip.topics import INGRESS
 
 
@@ -34,7 +35,7 @@ async def submit(
     correlation_id = correlation_id or secrets.token_hex(16)
     timeout_at = None
     if timeout is not None:
-        timeout_at = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=seconds("timeout", timeout))
+        timeout_at = clock.now() + dt.timedelta(seconds=seconds("timeout", timeout))
     envelope = Envelope("1", source, correlation_id, trace_id=trace_id, reply_to=reply_to, timeout_at=timeout_at)
     data = _encoded(Event(envelope, event_type, payload))
     # Without an id for the engine: who submits it again, because there is a route now, means it.
@@ -49,9 +50,7 @@ def _encoded(event: Event) -> bytes:
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidSlip(f"this payload cannot be sent as JSON: {error}") from error
     try:
-        decoded = decode(data)
+        receive(data)
     except Malformed as error:
-        raise InvalidSlip(f"nobody could read this event: {error}") from error
-    if nonsense := why_not(decoded.envelope):
-        raise InvalidSlip(nonsense)
+        raise InvalidSlip(f"nobody could route this event: {error}") from error
     return data

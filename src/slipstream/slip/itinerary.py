@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from slipstream.slip.errors import InvalidSlip
 from slipstream.slip.event import Event, RoutingStep, Status
-from slipstream.slip.sense import why_not_step
+from slipstream.slip.incoming import why_not_step
 from slipstream.slip.slip import UNDO_ID, is_undoing, with_slip
 
 

@@ -7,15 +7,15 @@ it because a process died after it wrote and before it told, follows what is wri
 from __future__ import annotations
 
 import datetime as dt
-import time
 from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
+from slipstream.slip import clock
 from slipstream.slip.event import Event, Status, decode, encode
 from slipstream.slip.progress import dedupe_key
-from slipstream.slip.slip import life_of, run_of
+from slipstream.slip.slip import is_undoing, life_of, run_of
 from slipstream.slip.store import Store
 
 OUTCOME = "outcome:"
@@ -74,7 +74,7 @@ class Ledger:
         """The event after this attempt: as it was first written, which need not be this one. `data` is the event, if it
         is encoded."""
         correlation_id = event.envelope.correlation_id
-        outcome = Outcome(_now_ms(), run_of(event), step_id, attempt, data or encode(event))
+        outcome = Outcome(clock.now_ms(), run_of(event), step_id, attempt, data or encode(event))
         name = OUTCOME + dedupe_key(life_of(event), step_id, attempt)
         left_ms = _left_ms(event.envelope.timeout_at, outcome.at_ms)
         mine = _pack(outcome)
@@ -91,6 +91,25 @@ class Ledger:
         of_run = [decode(outcome.event) for outcome in await self.outcomes(correlation_id) if outcome.run == run]
         return max(of_run, key=_how_far, default=None)
 
+    async def newest(self, correlation_id: str) -> Event | None:
+        """The same of whichever run is the newest, also where it is undone and nothing of that has come back yet."""
+        runs = [outcome.run for outcome in await self.outcomes(correlation_id)]
+        if not runs:
+            return None
+        latest = await self.latest(correlation_id, max(runs))
+        undoing = await self.store.get(record(correlation_id), f"undoing:{max(runs)}")
+        if undoing is None or (latest is not None and is_undoing(latest.envelope.routing_slip)):
+            return latest
+        return decode(undoing)
+
+    async def begin_undoing(self, event: Event) -> Event:
+        """The slip by which a message is undone, as it was first written."""
+        mine = encode(event)
+        ttl_ms = self.ttl_ms + _left_ms(event.envelope.timeout_at, clock.now_ms())
+        name = f"undoing:{run_of(event)}"
+        kept = await self.store.claim(record(event.envelope.correlation_id), name, mine, ttl_ms=ttl_ms)
+        return event if kept == mine else decode(kept)
+
     # Ends
 
     async def end(self, correlation_id: str, run: int) -> End | None:
@@ -99,13 +118,13 @@ class Ledger:
 
     async def claim_end(self, correlation_id: str, run: int, end: End, timeout_at: dt.datetime | None = None) -> End:
         """It is kept for as long as the outcomes: else the time-out would find those, and no end."""
-        ttl_ms = self.ttl_ms + _left_ms(timeout_at, _now_ms())
+        ttl_ms = self.ttl_ms + _left_ms(timeout_at, clock.now_ms())
         kept = await self.store.claim(record(correlation_id), f"end:{run}", _pack(end), ttl_ms=ttl_ms)
         return _ends.decode(kept)
 
     async def end_told(self, correlation_id: str, run: int, end: End, timeout_at: dt.datetime | None = None) -> None:
         told = replace(end, told=True)
-        ttl_ms = self.ttl_ms + _left_ms(timeout_at, _now_ms())
+        ttl_ms = self.ttl_ms + _left_ms(timeout_at, clock.now_ms())
         await self.store.put(record(correlation_id), f"end:{run}", _pack(told), ttl_ms=ttl_ms)
 
     # Whatever a step has to remember
@@ -159,7 +178,7 @@ class Ledger:
         """By step; those whose time is over are left out."""
         facts = await self.store.facts(PAUSES)
         held = {step_id: _holds.decode(value) for step_id, value in facts.items()}
-        now_ms = _now_ms()
+        now_ms = clock.now_ms()
         return {step_id: hold for step_id, hold in held.items() if hold.until_ms is None or hold.until_ms > now_ms}
 
 
@@ -183,7 +202,3 @@ def record(correlation_id: str) -> str:
 
 def _left_ms(timeout_at: dt.datetime | None, now_ms: int) -> int:
     return 0 if timeout_at is None else max(0, round(timeout_at.timestamp() * 1000) - now_ms)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from slipstream.slip import hints
 from slipstream.slip.branches import branch_id
-from slipstream.slip.event import Envelope, Event, RoutingStep, decode
+from slipstream.slip.event import Envelope, Event, decode
 from slipstream.slip.ledger import Ledger
 from slipstream.slip.progress import Progress, decode_progress
 from slipstream.slip.store import Store
 from slipstream.slip.timeline import Known
-
-_branches = msgspec.json.Decoder(dict[str, tuple[RoutingStep, ...]])
 
 
 async def look_up(store: Store, correlation_id: str) -> Known | None:
@@ -41,7 +37,7 @@ async def _look_up_branches(store: Store, forked: Progress, event: Event | None)
     if event is None or text is None:
         return ()
     found: list[Known] = []
-    for name, planned in _branches.decode(text).items():
+    for name, planned in hints.decode_branches(text).items():
         correlation_id = branch_id(forked.correlation_id, forked.step, name, forked.run)
         envelope = Envelope("1", event.envelope.source, correlation_id, routing_slip=planned)
         known = await _look_up(store, correlation_id, name, Event(envelope, event.type))

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import logging
 
 from slipstream.bus import Bus, InvalidArgument, Message
-from slipstream.slip import hints
-from slipstream.slip.dead_letter import DeadLetter, dead_letter, encode_dead_letter, shortened, undecoded
+from slipstream.slip import clock, hints
+from slipstream.slip.dead_letter import DeadLetter, encode_dead_letter, shortened, undecoded
 from slipstream.slip.event import Event, StepError, encode
 from slipstream.slip.progress import identity
-from slipstream.slip.slip import active, outcome_name
+from slipstream.slip.slip import active
 from slipstream.slip.topics import DEAD_LETTERS, ROUTER
 from slipstream.slip.tracing import joined
 
@@ -24,16 +23,19 @@ class Outbox:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
 
-    async def send(self, topic: str, event: Event, message_id: str, data: bytes | None = None) -> asyncio.Future[str]:
-        """On its way when this returns, and safe when the future is done. `data` is the event, if it is encoded."""
+    async def send(
+        self, topic: str, event: Event, message_id: str, *, data: bytes | None = None, outcome: str = ""
+    ) -> asyncio.Future[str]:
+        """On its way when this returns, and safe when the future is done. `data` is the event, if it is encoded;
+        `outcome` names the attempt whose outcome it is, if that is written down."""
         correlation_id = event.envelope.correlation_id
         step = active(event)
         attributes = hints.transport(step) if step is not None else {}
         attributes["correlationId"] = correlation_id
         attributes["stepId"] = step.id if step is not None else ""
-        if topic == ROUTER:
+        if outcome and topic == ROUTER:
             # So that the router can tell it from what comes from services that keep no outcomes in the store.
-            attributes["outcome"] = outcome_name(event)
+            attributes["outcome"] = outcome
         traceparent = joined(event.envelope.trace_id)
         if traceparent is not None:
             attributes.setdefault("traceparent", traceparent)
@@ -54,11 +56,11 @@ class Outbox:
 
     async def bury_undecoded(self, message: Message, error: StepError) -> None:
         log.warning("%r is a dead letter: %s", message, error.message)
-        letter = undecoded(message.topic, message.data, error, dt.datetime.now(dt.UTC))
+        letter = undecoded(message.attributes.get("returnedFrom", message.topic), message.data, error, clock.now())
         await self.bury(letter, identity(message.topic, message.id))
 
-    async def bury_unfollowed(self, message: Message, event: Event, error: StepError) -> None:
-        """An event whose slip makes no sense."""
-        log.warning("%r is a dead letter: %s", message, error.message)
-        letter = dead_letter(event, None, error, dt.datetime.now(dt.UTC))
-        await self.bury(letter, identity(message.topic, message.id))
+    async def to_router(self, message: Message) -> None:
+        """As it came, whatever it is: the router knows what is to be done about it."""
+        attributes = {"correlationId": message.correlation_id, "returnedFrom": message.topic}
+        message_id = identity(message.topic, message.id, "returned")
+        await self._bus.publish(ROUTER, message.data, attributes, message.key, message_id=message_id)

@@ -14,7 +14,8 @@ from typing import Literal
 import msgspec
 
 from slipstream.bus import Bus, InvalidArgument
-from slipstream.slip.event import Event, RoutingStep, StepError, Time
+from slipstream.slip import clock, hints
+from slipstream.slip.event import Event, RoutingStep, Status, StepError, Time
 from slipstream.slip.slip import run_of
 from slipstream.slip.topics import PROGRESS
 
@@ -138,6 +139,19 @@ class Reporter:
         self._waiting.append(data)
         return self._safe
 
+    def tell_outcome(
+        self, event: Event, step: RoutingStep, ended: RoutingStep, detail: str | None = None
+    ) -> list[asyncio.Future[None]]:
+        """Of an attempt at a step, which `ended` is what it has come to."""
+        at = ended.ended_at or clock.now()
+        took = duration_ms(ended.started_at or step.started_at, at)
+        if detail is None:
+            detail = ended.notes or "" if ended.status is Status.SKIP else ""
+        return [
+            self.tell(kind, event, step, at, duration_ms=took, error=ended.error, detail=detail)
+            for kind in _kinds_of(ended)
+        ]
+
     def _flush(self) -> None:
         if self._safe is not None and self._waiting:
             waiting, safe = self._waiting, self._safe
@@ -191,6 +205,19 @@ class Reporter:
             log.warning("%d bytes about a slip cannot be told: %s", len(told[0]), refusal)
         if not safe.done():
             safe.set_result(None)
+
+
+def _kinds_of(ended: RoutingStep) -> tuple[Kind, ...]:
+    undoes = hints.UNDOES in ended.attributes
+    match ended.status:
+        case Status.OK:
+            return ("compensated",) if undoes else ("finished",)
+        case Status.PENDING:
+            return ("retried",)
+        case Status.ERROR:
+            return ("compensation-failed",) if undoes else ("failed",)
+        case Status.SKIP:  # an optional one has failed first
+            return ("skipped",) if ended.error is None else ("failed", "skipped")
 
 
 def _retrieve(safe: asyncio.Future[None]) -> None:

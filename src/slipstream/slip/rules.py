@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from slipstream.slip.advance import Rules
 from slipstream.slip.event import Event
-from slipstream.slip.retries import Retries
 from slipstream.slip.routes.condition import Condition, ConditionFailed, ConditionInvalid
 from slipstream.slip.settings import SlipSettings
 
 
 def rules_of(settings: SlipSettings) -> Rules:
-    retries = Retries(settings.retry_base_ms, settings.retry_longest_ms)
-    return Rules(_holds, settings.max_attempts, retries.pause_ms)
+    return Rules(_holds, settings.max_attempts)
 
 
 def _holds(condition: str, event: Event) -> bool:

@@ -29,6 +29,11 @@ def topic_of(step: RoutingStep) -> str:
     return undo_topic(undoes) if undoes is not None else default_topic(step.id)
 
 
+def unexplained(step: RoutingStep) -> StepError:
+    """The error of a step that has failed and has none: services elsewhere need not give one."""
+    return StepError("unknown", f"{step.id} failed, and nobody said why", retryable=False)
+
+
 def may_retry(step: RoutingStep, max_attempts: int) -> bool:
     """`attempt` counts from 0: with three attempts the last is number 2."""
     wanted = step.error is not None and step.error.retryable is True
@@ -60,6 +65,12 @@ def settled(step: RoutingStep, status: Status, now: dt.datetime, error: StepErro
     return replace(step, status=status, ended_at=now, error=error, attributes=attributes)
 
 
+def given_up(step: RoutingStep, now: dt.datetime, error: StepError) -> RoutingStep:
+    """It has failed for good. One that is optional is skipped by that, and its error stays to be seen."""
+    status = Status.SKIP if step.attributes.get(hints.OPTIONAL) == "true" else Status.ERROR
+    return settled(step, status, now, replace(error, retryable=False))
+
+
 def active(event: Event) -> RoutingStep | None:
     """Where the message is."""
     steps = event.envelope.routing_slip
@@ -76,22 +87,16 @@ def active(event: Event) -> RoutingStep | None:
 def last_done(event: Event) -> RoutingStep | None:
     """The step that the message comes from: the last that was begun, and is not PENDING any more."""
     at = active(event)
+    if at is not None and at.status is not Status.PENDING:
+        return at
     found: RoutingStep | None = None
     for step in event.envelope.routing_slip:
-        if step is at and step.status is Status.PENDING:
+        if step is at:
             break
         # What was only skipped, by whoever, was never begun.
         if step.started_at is not None and step.id != ROUTER:
             found = step
-        if step is at:
-            break
     return found
-
-
-def outcome_name(event: Event) -> str:
-    """Which outcome an event brings to the router, or "" if none."""
-    step = last_done(event)
-    return "" if step is None else f"{step.id}:{step.attempt or 0}"
 
 
 def find(event: Event, step_id: str) -> RoutingStep | None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import inspect
 import logging
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,22 +13,21 @@ from msgspec.structs import replace
 
 from slipstream import handlers
 from slipstream.bus import Bus, InvalidArgument, Message, Reject, Retry, Subscription
-from slipstream.slip import hints
+from slipstream.slip import clock, hints
 from slipstream.slip.advance import Send, advance
 from slipstream.slip.errors import Pause, Skip, StepFailed
 from slipstream.slip.event import Event, Malformed, RoutingStep, Status, StepError, encode
-from slipstream.slip.ledger import Held, Ledger
-from slipstream.slip.metrics import metrics_in
-from slipstream.slip.outbox import Outbox
-from slipstream.slip.progress import Kind, Reporter, duration_ms, identity
+from slipstream.slip.incoming import receive
+from slipstream.slip.kit import Kit
+from slipstream.slip.ledger import Held
+from slipstream.slip.progress import duration_ms, identity
 from slipstream.slip.retries import Retries
 from slipstream.slip.routes.condition import ConditionFailed
-from slipstream.slip.rules import rules_of
-from slipstream.slip.sense import why_not
 from slipstream.slip.settings import SlipSettings, subscribe_options
 from slipstream.slip.slip import (
     active,
     find,
+    given_up,
     is_late,
     may_retry,
     next_attempt,
@@ -39,7 +36,6 @@ from slipstream.slip.slip import (
     topic_of,
     with_step,
 )
-from slipstream.slip.sound import receive
 from slipstream.slip.store import Store
 from slipstream.slip.topics import INGRESS, ROUTER
 from slipstream.slip.tracing import continued, mark_failed, span
@@ -72,16 +68,14 @@ class RunningStation:
     """A step at work."""
 
     def __init__(self, station: Station, bus: Bus, store: Store, settings: SlipSettings, name: str) -> None:
+        kit = Kit(bus, store, settings, name)
         self._station = station
         self._bus = bus
         self._settings = settings
-        self._ledger = Ledger(store, settings.ttl_ms)
-        self._reporter = Reporter(bus, name)
-        self._outbox = Outbox(bus)
-        self._metrics = metrics_in(bus.registry)
+        self._ledger, self._reporter, self._outbox, self._metrics = kit.ledger, kit.reporter, kit.outbox, kit.metrics
+        self._rules = kit.rules
         self._max_in_flight = station.max_in_flight or settings.max_in_flight
         self._retries = station.retries or Retries(settings.retry_base_ms, settings.retry_longest_ms)
-        self._rules = rules_of(settings)
         self._is_async = station.handler is None or handlers.is_async(station.handler)
         self._threads = DaemonThreads(0 if self._is_async else self._max_in_flight, f"slipstream-{station.step_id}")
         self._subscription: Subscription | None = None
@@ -137,17 +131,12 @@ class RunningStation:
     async def _handle(self, message: Message) -> None:
         try:
             event = receive(message.data)
-        except Malformed as error:
-            await self._outbox.bury_undecoded(message, StepError("malformed", str(error), retryable=False))
-            return
-        if nonsense := why_not(event.envelope):
-            await self._outbox.bury_unfollowed(message, event, StepError("malformed", nonsense, retryable=False))
+        except Malformed:
+            await self._outbox.to_router(message)
             return
         step = active(event)
         if step is None or step.status is not Status.PENDING or self._is_late(event):
-            # It is done, or its time is over: the router knows what to do.
-            returned = identity(self._station.topic, message.id, "returned")
-            await (await self._outbox.send(ROUTER, event, returned))
+            await self._outbox.to_router(message)  # it is done, or its time is over
             return
         if not self._is_ours(step):
             await self._conclude(event, with_step(event, self._misrouted(step)), step, [])
@@ -162,7 +151,7 @@ class RunningStation:
 
     def _is_late(self, event: Event) -> bool:
         """What is undone has all the time it needs."""
-        return not self._station.undoes and is_late(event, _now())
+        return not self._station.undoes and is_late(event, clock.now())
 
     def _is_ours(self, step: RoutingStep) -> bool:
         undoes = step.attributes.get(hints.UNDOES)
@@ -174,20 +163,20 @@ class RunningStation:
         """Sent back, it would come again at once, and so for ever."""
         station = self._station
         reason = f"it was sent to {station.topic}, where {station.step_id} is done: mend nextTopic, or the worker"
-        return settled(step, Status.ERROR, _now(), StepError("misrouted", reason, retryable=False))
+        return given_up(step, clock.now(), StepError("misrouted", reason))
 
     async def _wait_until_due(self, step: RoutingStep) -> None:
         not_before = step.attributes.get(hints.NOT_BEFORE)
-        if not_before is not None and (left_ms := int(not_before) - time.time_ns() // 1_000_000) > EARLY_MS:
+        if not_before is not None and (left_ms := int(not_before) - clock.now_ms()) > EARLY_MS:
             raise Retry("the pause before this attempt is not over", delay_ms=left_ms)
 
     async def _attempt(self, event: Event, step: RoutingStep, message: Message) -> None:
-        began = _now()
+        began = clock.now()
         step = replace(step, started_at=began, attempt=step.attempt or 0)
         step = replace(step, max_attempts=step.max_attempts or self._settings.max_attempts)
         told: list[asyncio.Future[Any]] = [self._reporter.tell("started", event, step, began)]
         if message.attempt > 1 and (death := await self._died_of(event, step)):
-            await self._conclude(event, with_step(event, settled(step, Status.ERROR, _now(), death)), step, told)
+            await self._conclude(event, with_step(event, given_up(step, clock.now(), death)), step, told)
             return
         self._attempts.inc()
         work = Work(event, step, message, self._bus, self._ledger)
@@ -233,13 +222,13 @@ class RunningStation:
                     returned = await self._call(work)
         except Skip as skip:
             work.note(str(skip))
-            return work.done(settled(step, Status.SKIP, _now()), None)
+            return work.done(settled(step, Status.SKIP, clock.now()), None)
         except TimeoutError as error:
             # Ours has a cause: the cancellation of the handler. One that the handler raised is like any other error.
             if timeout_s is None or not isinstance(error.__cause__, asyncio.CancelledError):
                 raise
             raise StepFailed("step_timeout", f"not done after {timeout_s:g} s") from error
-        return work.done(settled(step, Status.OK, _now()), returned)
+        return work.done(settled(step, Status.OK, clock.now()), returned)
 
     async def _call(self, work: Work) -> object:
         handler = self._station.handler
@@ -251,11 +240,11 @@ class RunningStation:
 
     def _failed(self, work: Work, step: RoutingStep, error: StepError, delay_ms: int | None = None) -> Event:
         self._metrics.errors.labels(self._station.step_id, error.code).inc()
-        failed = settled(step, Status.ERROR, _now(), error)
+        failed = replace(step, error=error)
         if may_retry(failed, self._settings.max_attempts):
             pause_ms = self._retries.pause_ms(step.attempt or 0) if delay_ms is None else delay_ms
-            return work.failed(next_attempt(failed, time.time_ns() // 1_000_000 + pause_ms))
-        return work.failed(replace(failed, error=replace(error, retryable=False)))
+            return work.failed(next_attempt(failed, clock.now_ms() + pause_ms))
+        return work.failed(given_up(step, clock.now(), error))
 
     def _timeout_s(self, step: RoutingStep) -> float | None:
         said = step.attributes.get(hints.TIMEOUT_MS)
@@ -275,7 +264,7 @@ class RunningStation:
         return StepError("worker_lost", reason, retryable=False)
 
     async def _pause(self, work: Work, step: RoutingStep, pause: Pause) -> None:
-        until_ms = time.time_ns() // 1_000_000 + round(pause.seconds * 1000)
+        until_ms = clock.now_ms() + round(pause.seconds * 1000)
         await self._ledger.pause(self._station.step_id, Held(str(pause), until_ms))
         await self._ledger.remove(work.correlation_id, _deaths(work.event, step))
 
@@ -293,58 +282,49 @@ class RunningStation:
         """Where the outcome says. It may be another's, and what he has said is said again: with the same id."""
         ended = find(after, step.id)
         assert ended is not None
-        told.append(self._tell(after, step, ended))
+        told += self._tell(after, step, ended)
         for one in _taken_off(after, ended):
-            told.append(self._reporter.tell("skipped", after, one, one.ended_at or _now(), detail=one.notes or ""))
+            told.append(self._reporter.tell("skipped", after, one, one.ended_at or clock.now(), detail=one.notes or ""))
         topic, going = self._next(after, ended)
         correlation_id = after.envelope.correlation_id
-        message_id = identity(correlation_id, run_of(after), step.id, step.attempt or 0, "outcome")
+        attempt = step.attempt or 0
+        message_id = identity(correlation_id, run_of(after), step.id, attempt, "outcome")
+        outcome = f"{step.id}:{attempt}"
         try:
-            await (await self._outbox.send(topic, going, message_id, data if going is after else None))
+            data = data if going is after else None
+            await (await self._outbox.send(topic, going, message_id, data=data, outcome=outcome))
         except InvalidArgument as refusal:  # and so it would be every time
-            await self._return_unsendable(before, ended, message_id, refusal)
+            await self._return_unsendable(before, ended, message_id, outcome, refusal)
         for future in told:
             await future
 
     async def _return_unsendable(
-        self, before: Event, ended: RoutingStep, message_id: str, refusal: InvalidArgument
+        self, before: Event, ended: RoutingStep, message_id: str, outcome: str, refusal: InvalidArgument
     ) -> None:
         """What the step made is too large for the engine, or goes nowhere: it has failed, with what it was given."""
         log.warning("what step %s of %s has made cannot be sent: %s", ended.id, before.envelope.correlation_id, refusal)
-        error = StepError("unsendable", str(refusal), retryable=False)
-        failed = replace(ended, status=Status.ERROR, ended_at=ended.ended_at or _now(), error=error, notes=None)
-        await (await self._outbox.send(ROUTER, with_step(before, failed), identity(message_id, "unsendable")))
+        begun = replace(ended, status=Status.PENDING, notes=None)
+        failed = given_up(begun, ended.ended_at or clock.now(), StepError("unsendable", str(refusal)))
+        returned = identity(message_id, "unsendable")
+        await (await self._outbox.send(ROUTER, with_step(before, failed), returned, outcome=outcome))
 
     def _next(self, after: Event, ended: RoutingStep) -> tuple[str, Event]:
         if ended.status is Status.PENDING:
             return topic_of(ended), after
         if self._settings.decentralised:
             try:
-                decision = advance(after, _now(), self._rules)
+                decision = advance(after, clock.now(), self._rules)
             except ConditionFailed:
                 return ROUTER, after  # which makes a dead letter of it
             if isinstance(decision, Send) and not decision.skipped and decision.topic not in {INGRESS, ROUTER}:
                 return decision.topic, decision.event
         return ROUTER, after
 
-    def _tell(self, after: Event, step: RoutingStep, ended: RoutingStep) -> asyncio.Future[None]:
-        at = ended.ended_at or _now()
-        took = duration_ms(ended.started_at or step.started_at, at)
+    def _tell(self, after: Event, step: RoutingStep, ended: RoutingStep) -> list[asyncio.Future[None]]:
+        took = duration_ms(ended.started_at or step.started_at, ended.ended_at or clock.now())
         if took is not None:
             self._durations.observe(took)
-        undoes = self._station.undoes
-        kind: Kind
-        match ended.status:
-            case Status.OK:
-                kind = "compensated" if undoes else "finished"
-            case Status.SKIP:
-                kind = "skipped"
-            case Status.ERROR:
-                kind = "compensation-failed" if undoes else "failed"
-            case Status.PENDING:
-                kind = "retried"
-        detail = ended.notes or "" if kind == "skipped" else ""
-        return self._reporter.tell(kind, after, step, at, duration_ms=took, error=ended.error, detail=detail)
+        return self._reporter.tell_outcome(after, step, ended)
 
 
 def _taken_off(after: Event, ended: RoutingStep) -> list[RoutingStep]:
@@ -352,7 +332,8 @@ def _taken_off(after: Event, ended: RoutingStep) -> list[RoutingStep]:
     began = ended.started_at
     if began is None:
         return []
-    steps = [step for step in after.envelope.routing_slip if step.id != ended.id and step.status is Status.SKIP]
+    # Those that were begun have come to it otherwise.
+    steps = [step for step in after.envelope.routing_slip if step.status is Status.SKIP and step.started_at is None]
     return [step for step in steps if step.ended_at is not None and step.ended_at >= began]
 
 
@@ -362,7 +343,3 @@ def _deaths(event: Event, step: RoutingStep) -> str:
 
 def _step_error(error: BaseException) -> StepError:
     return StepError(type(error).__name__, handlers.said(error) or None, retryable=True)
-
-
-def _now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)

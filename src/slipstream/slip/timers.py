@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
+from slipstream.slip import clock
 from slipstream.slip.settings import SlipSettings
 from slipstream.slip.store import Store, Timer
 
@@ -44,7 +45,7 @@ class Timers:
 
     async def poll(self) -> int:
         """Acts upon what is due now, and says how many that were."""
-        due = await self._store.due(self._queue, time.time_ns() // 1_000_000, limit=BATCH, lease_ms=self._lease_ms)
+        due = await self._store.due(self._queue, clock.now_ms(), limit=BATCH, lease_ms=self._lease_ms)
         for timer in due:
             try:
                 await self._act(timer)
@@ -54,5 +55,5 @@ class Timers:
             await self._store.unschedule(self._queue, timer.id, due_ms=timer.due_ms)
         if time.monotonic() >= self._purge_at:
             self._purge_at = time.monotonic() + PURGE_S
-            await self._store.purge(time.time_ns() // 1_000_000)
+            await self._store.purge(clock.now_ms())
         return len(due)

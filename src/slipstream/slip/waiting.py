@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from slipstream.slip import hints
+from slipstream.slip import clock, hints
 from slipstream.slip.control import QUEUE, Deadline, Signal, errand_timer
 from slipstream.slip.event import Event, RoutingStep, Status, StepError, decode, encode
+from slipstream.slip.kit import Kit
 from slipstream.slip.ledger import Ledger
-from slipstream.slip.progress import Kind, Reporter, duration_ms
-from slipstream.slip.slip import find, life_of, run_of, settled, with_step
+from slipstream.slip.progress import Reporter
+from slipstream.slip.slip import find, given_up, life_of, run_of, settled, with_step
 
 log = logging.getLogger(__name__)
 
@@ -24,9 +23,8 @@ log = logging.getLogger(__name__)
 class Waiting:
     """The message is kept in the store while it waits, and nothing of it is on the bus."""
 
-    def __init__(self, ledger: Ledger, reporter: Reporter, go_on: Callable[[Event], Awaitable[None]]) -> None:
-        self._ledger = ledger
-        self._reporter = reporter
+    def __init__(self, kit: Kit, go_on: Callable[[Event], Awaitable[None]]) -> None:
+        self._ledger, self._reporter = kit.ledger, kit.reporter
         self._go_on = go_on
 
     async def begin(self, event: Event, step: RoutingStep) -> None:
@@ -37,7 +35,7 @@ class Waiting:
         if deadline_ms is not None:
             await schedule_deadline(self._ledger, event, step, deadline_ms)
         what = step.attributes[hints.WAIT]
-        await self._reporter.tell("waiting", event, step, step.started_at or _now(), detail=what)
+        await self._reporter.tell("waiting", event, step, step.started_at or clock.now(), detail=what)
         word = await self._ledger.get(correlation_id, f"signal:{step.id}")
         if word is not None:
             await self._decide(event, step, msgspec.json.decode(word, type=Signal))
@@ -68,11 +66,11 @@ class Waiting:
         if isinstance(payload, dict):
             word: dict[str, Any] = {"decision": signal.decision, "by": signal.by, "note": signal.note}
             payload = {**payload, step.id: {**word, "data": signal.data}}
-        error = None
         if signal.decision == "deny":
             reason = f"denied by {signal.by or 'somebody'}" + (f": {signal.note}" if signal.note else "")
-            error = StepError("denied", reason, retryable=False)
-        after = settled(step, Status.OK if error is None else Status.ERROR, _now(), error)
+            after = given_up(step, clock.now(), StepError("denied", reason))
+        else:
+            after = settled(step, Status.OK, clock.now())
         notes = msgspec.json.encode({"decision": signal.decision, "by": signal.by, "note": signal.note}).decode()
         await self._settle(event, step, replace(after, notes=notes), payload)
 
@@ -93,11 +91,11 @@ def longest_ms(event: Event, step: RoutingStep) -> int | None:
     deadline_ms, timeout_at = deadline_of(step), event.envelope.timeout_at
     if deadline_ms is not None or timeout_at is None:
         return deadline_ms
-    return max(0, round((timeout_at - _now()).total_seconds() * 1000))
+    return max(0, round((timeout_at - clock.now()).total_seconds() * 1000))
 
 
 async def schedule_deadline(ledger: Ledger, event: Event, step: RoutingStep, deadline_ms: int) -> None:
-    due_ms = time.time_ns() // 1_000_000 + deadline_ms
+    due_ms = clock.now_ms() + deadline_ms
     errand = Deadline(event.envelope.correlation_id, step.id, run_of(event))
     await ledger.store.schedule(QUEUE, errand_timer(_deadline_id(event, step), due_ms, errand))
 
@@ -107,14 +105,13 @@ def _deadline_id(event: Event, step: RoutingStep) -> str:
 
 
 def passed_deadline(step: RoutingStep, reason: str) -> RoutingStep:
-    error = StepError("deadline", reason, retryable=False)
     match step.attributes.get(hints.ON_DEADLINE, "fail"):
         case "skip":
-            return replace(settled(step, Status.SKIP, _now()), notes=reason)
+            return replace(settled(step, Status.SKIP, clock.now()), notes=reason)
         case "go on":
-            return replace(settled(step, Status.OK, _now()), notes=reason)
+            return replace(settled(step, Status.OK, clock.now()), notes=reason)
         case _:
-            return settled(step, Status.ERROR, _now(), error)
+            return given_up(step, clock.now(), StepError("deadline", reason))
 
 
 async def settle(
@@ -129,17 +126,9 @@ async def settle(
     kept = await ledger.settle(after, step.id, attempt)
     ended = find(kept, step.id)
     assert ended is not None
-    at = ended.ended_at or _now()
-    kinds: dict[Status, Kind] = {Status.OK: "finished", Status.SKIP: "skipped", Status.ERROR: "failed"}
-    took = duration_ms(step.started_at, at)
-    await reporter.tell(
-        kinds[ended.status], kept, step, at, duration_ms=took, error=ended.error, detail=ended.notes or ""
-    )
+    for told in reporter.tell_outcome(kept, step, ended, ended.notes or ""):
+        await told
     await ledger.store.unschedule(QUEUE, _deadline_id(after, step))
     await ledger.let_go(after.envelope.correlation_id, f"waiting:{step.id}")
     await go_on(kept)
     return kept
-
-
-def _now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from slipstream.bus import Bus, Message, Reject
-from slipstream.slip import hints
+from slipstream.slip import clock, hints
 from slipstream.slip.errors import InvalidSlip
 from slipstream.slip.event import Event, RoutingStep, Status, decode, encode
 from slipstream.slip.itinerary import Itinerary
@@ -53,7 +52,7 @@ class Work:
     def itinerary(self) -> Itinerary:
         """What lies ahead, to be changed: `work.itinerary.skip("formatter")`."""
         if self._itinerary is None:
-            self._itinerary = Itinerary(self.event, dt.datetime.now(dt.UTC), at_hand=self.step.id)
+            self._itinerary = Itinerary(self.event, clock.now(), at_hand=self.step.id)
         return self._itinerary
 
     def note(self, notes: object) -> None:
@@ -145,7 +144,7 @@ class Work:
     def failed(self, step: RoutingStep) -> Event:
         """What the attempt has done to the payload and to what lies ahead is not kept. The record by which to undo it
         is, if there is no other attempt."""
-        if step.status is Status.ERROR and hints.UNDO in self._hints:
+        if step.status is not Status.PENDING and hints.UNDO in self._hints:
             step = replace(step, attributes=step.attributes | {hints.UNDO: self._hints[hints.UNDO]})
         return with_step(decode(self.message.data), self._with_notes(step))
 

@@ -1,5 +1,6 @@
-"""Whether a slip makes sense. What decodes may still be impossible to follow, and slips come from anywhere: a topic
-that no engine takes, a number that is none. It is asked where a slip comes in; all that follows relies on the answer.
+"""What comes from outside: decoded, and asked whether it makes sense. Whoever may publish can have written it, and what
+decodes may still be impossible to follow: a topic that no engine takes, a number that is none. All that follows relies
+on the answer.
 """
 
 from __future__ import annotations
@@ -14,12 +15,58 @@ import msgspec
 from slipstream.bus import InvalidArgument
 from slipstream.bus.names import check_name
 from slipstream.slip import hints
-from slipstream.slip.event import Envelope, RoutingStep, Status
+from slipstream.slip.control import Signal
+from slipstream.slip.event import Envelope, Event, Malformed, RoutingStep, Status, decode
 from slipstream.slip.slip import topic_of
-from slipstream.slip.sound import NUMBER_MAX, Parent
+
+NUMBER_MAX = 10**15
+"""Of milliseconds and attempts. More is no number that anybody meant, and cannot be kept."""
+DEPTH_MAX = 200
+"""Of lists and objects in each other: what is read at one place must be written at another, with more around it."""
+
+_signals = msgspec.json.Decoder(Signal)
 
 
-def why_not(envelope: Envelope) -> str:
+def receive(data: bytes) -> Event:
+    """An event whose slip can be followed. Raises Malformed."""
+    event = decode(data)
+    # Counting is fast, and hardly any event has so many.
+    if data.count(b"[") + data.count(b"{") > DEPTH_MAX and _is_deeper(event.payload, DEPTH_MAX):
+        raise Malformed(f"this is no event: its payload nests deeper than {DEPTH_MAX}")
+    if problem := _why_not(event.envelope):
+        raise Malformed(problem, event)
+    return event
+
+
+def receive_signal(data: bytes) -> Signal:
+    """A word from outside. Raises Malformed."""
+    try:
+        signal = _signals.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Malformed(f"no signal: {error}") from error
+    if _is_deeper(signal.data, DEPTH_MAX):
+        raise Malformed(f"no signal: its data nests deeper than {DEPTH_MAX}")
+    return signal
+
+
+def _is_deeper(value: Any, depth: int) -> bool:
+    level = [value]
+    while level and depth >= 0:
+        inner: list[Any] = []
+        for one in level:
+            if isinstance(one, dict):
+                inner.extend(one.values())
+            elif isinstance(one, list):
+                inner.extend(one)
+        level = inner
+        depth -= 1
+    return bool(level)
+
+
+# Whether it makes sense
+
+
+def _why_not(envelope: Envelope) -> str:
     """Why nobody could follow the slip, or answer to where the envelope says; "" if one can."""
     if envelope.reply_to and (problem := _name_problem(envelope.reply_to)):
         return f"replyTo: {problem}"
@@ -101,14 +148,13 @@ def _is(kind: Any) -> Callable[[str], bool]:
     return decodes
 
 
-_branches = msgspec.json.Decoder(dict[str, tuple[RoutingStep, ...]])
 _are_branches = _is(dict[str, tuple[RoutingStep, ...]])
 
 
 def _can_be_branches(text: str) -> bool:
     if not _are_branches(text):
         return False
-    branches = _branches.decode(text)
+    branches = hints.decode_branches(text)
     return bool(branches) and not any(_why_not_steps(steps) for steps in branches.values())
 
 
@@ -120,7 +166,7 @@ _CHECKS: Mapping[str, Callable[[str], bool]] = {
     hints.ON_DEADLINE: lambda text: text in {"fail", "skip", "go on"},
     hints.JOIN: lambda text: text in {"all", "any"} or _is_number(text),
     hints.JOINED: _is(list[str]),
-    hints.PARENT: _is(Parent),
+    hints.PARENT: _is(hints.Parent),
     hints.BRANCHES: _can_be_branches,
     hints.UNDO_BRANCHES: _is(list[tuple[str, str]]),
 }

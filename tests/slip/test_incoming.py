@@ -12,7 +12,7 @@ import pytest
 from slipstream.bus import Message
 from slipstream.bus.bus import Opening
 from slipstream.slip import Event, Itinerary, Router, RoutingStep, Status, Work, Worker, open_store
-from slipstream.slip.sense import why_not_step
+from slipstream.slip.incoming import why_not_step
 from slipstream.slip.topics import INGRESS, PROGRESS, ROUTER, SIGNALS, default_topic
 from slipstream.slip.tracker import Tracker
 from tests.client.loop import in_loop
