@@ -9,9 +9,10 @@ from slipstream.outcome import Reject, Retry
 from slipstream.slip.control import Control, Signal
 from slipstream.slip.errors import InvalidSlip, Pause, Skip, StepFailed
 from slipstream.slip.event import Envelope, Event, Malformed, RoutingStep, Status, StepError, decode, encode
+from slipstream.slip.identity import dedupe_key
 from slipstream.slip.ingress import submit
 from slipstream.slip.itinerary import Itinerary
-from slipstream.slip.progress import Progress, dedupe_key
+from slipstream.slip.progress import Progress
 from slipstream.slip.retries import Retries
 from slipstream.slip.router import Router
 from slipstream.slip.routes.table import NoRoute, RouteTable

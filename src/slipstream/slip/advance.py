@@ -41,7 +41,7 @@ Holds: TypeAlias = Callable[[str, Event], bool]
 # What to do next
 
 
-class Send(msgspec.Struct, frozen=True):
+class Send(msgspec.Struct, frozen=True, gc=False):
     """To the topic of the step, for a worker."""
 
     event: Event
@@ -50,7 +50,7 @@ class Send(msgspec.Struct, frozen=True):
     skipped: tuple[RoutingStep, ...] = ()
 
 
-class Fork(msgspec.Struct, frozen=True):
+class Fork(msgspec.Struct, frozen=True, gc=False):
     """The step's branches are to be run, and the message waits for them."""
 
     event: Event
@@ -58,7 +58,7 @@ class Fork(msgspec.Struct, frozen=True):
     skipped: tuple[RoutingStep, ...] = ()
 
 
-class Wait(msgspec.Struct, frozen=True):
+class Wait(msgspec.Struct, frozen=True, gc=False):
     """For a decision, or a word from outside."""
 
     event: Event
@@ -66,14 +66,14 @@ class Wait(msgspec.Struct, frozen=True):
     skipped: tuple[RoutingStep, ...] = ()
 
 
-class Complete(msgspec.Struct, frozen=True):
+class Complete(msgspec.Struct, frozen=True, gc=False):
     """All steps are done."""
 
     event: Event
     skipped: tuple[RoutingStep, ...] = ()
 
 
-class Fail(msgspec.Struct, frozen=True):
+class Fail(msgspec.Struct, frozen=True, gc=False):
     """For good. What can be undone has been, where there is `undone` in the slip."""
 
     event: Event
@@ -85,7 +85,7 @@ class Fail(msgspec.Struct, frozen=True):
 Decision: TypeAlias = Send | Fork | Wait | Complete | Fail
 
 
-class Rules(msgspec.Struct, frozen=True):
+class Rules(msgspec.Struct, frozen=True, gc=False):
     """What a slip does not say itself."""
 
     holds: Holds

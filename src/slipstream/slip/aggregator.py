@@ -9,15 +9,16 @@ from typing import Annotated, Any
 import msgspec
 from msgspec.structs import replace
 
-from slipstream.bus import Bus, Message, Subscription
+from slipstream.bus import Message, Subscription
 from slipstream.slip import clock
 from slipstream.slip.control import Deadline
 from slipstream.slip.event import Event, Malformed, RoutingStep, Status, StepError, decode, encode
 from slipstream.slip.incoming import receive
-from slipstream.slip.settings import SlipSettings, subscribe_options
+from slipstream.slip.kit import Kit
+from slipstream.slip.settings import subscribe_options
 from slipstream.slip.slip import active, find, given_up, life_of, run_of, settled, with_step
 from slipstream.slip.station import RunningStation, Station
-from slipstream.slip.store import Store, Timer
+from slipstream.slip.store import Timer
 from slipstream.slip.timers import Timers
 from slipstream.slip.topics import CHUNKS
 from slipstream.slip.waiting import deadline_of
@@ -54,15 +55,12 @@ class RunningAggregator(RunningStation):
         self,
         station: Station,
         aggregation: Aggregation,
-        bus: Bus,
-        store: Store,
-        settings: SlipSettings,
-        name: str,
+        kit: Kit,
     ) -> None:
-        super().__init__(station, bus, store, settings, name)
+        super().__init__(station, kit)
         self._aggregation = aggregation
         self._queue = f"aggregator:{station.step_id}"
-        self._timers = Timers(store, self._queue, self._deadline, settings)
+        self._timers = Timers(kit.store, self._queue, self._deadline, kit.settings)
         self._chunks: Subscription | None = None
         self._ticking: asyncio.Task[None] | None = None
         self._looks: dict[str, asyncio.Task[None]] = {}

@@ -20,8 +20,8 @@ from slipstream.slip.advance import undo_records
 from slipstream.slip.control import Deadline
 from slipstream.slip.event import Envelope, Event, RoutingStep, Status, StepError, decode, encode
 from slipstream.slip.hints import Parent
+from slipstream.slip.identity import identity
 from slipstream.slip.kit import Kit
-from slipstream.slip.progress import identity
 from slipstream.slip.slip import ROUTER as ROUTER_STEP
 from slipstream.slip.slip import find, given_up, run_of, settled, with_step
 from slipstream.slip.topics import ROUTER

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from slipstream.slip import clock, hints
 from slipstream.slip.errors import InvalidSlip
 from slipstream.slip.event import Event, RoutingStep, Status, decode
+from slipstream.slip.identity import identity
 from slipstream.slip.ledger import Held, Ledger, Outcome
-from slipstream.slip.progress import identity
 from slipstream.slip.routes.duration import seconds as in_seconds
 from slipstream.slip.settings import SlipSettings, load_settings
 from slipstream.slip.slip import DONE, UNDO_ID, find, is_undoing, run_of, with_slip

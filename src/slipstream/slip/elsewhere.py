@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from slipstream.bus import Message
 from slipstream.slip import clock, hints
 from slipstream.slip.event import Event, Malformed, RoutingStep, Status, StepError
+from slipstream.slip.identity import identity
 from slipstream.slip.kit import Kit
-from slipstream.slip.progress import identity
 from slipstream.slip.retries import Retries
 from slipstream.slip.slip import active, find, given_up, last_done, may_retry, next_attempt, unexplained, with_step
 from slipstream.slip.topics import ROUTER

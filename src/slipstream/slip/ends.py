@@ -15,9 +15,10 @@ from slipstream.slip.branches import Branches
 from slipstream.slip.control import QUEUE, TimedOut, errand_timer
 from slipstream.slip.dead_letter import dead_letter
 from slipstream.slip.event import Event, StepError
+from slipstream.slip.identity import identity
 from slipstream.slip.kit import Kit
 from slipstream.slip.ledger import End
-from slipstream.slip.progress import duration_ms, identity
+from slipstream.slip.progress import duration_ms
 from slipstream.slip.slip import in_run, is_undoing, run_of
 from slipstream.slip.topics import EGRESS
 
@@ -113,11 +114,11 @@ class Ends:
         took = duration_ms(envelope.routing_slip[0].started_at, now)
         if failed is None:
             self._completed.inc()
-            told = self._reporter.tell("completed", event, None, now, duration_ms=took)
+            await self._reporter.tell_end("completed", event, None, now, duration_ms=took)
         else:
             self._dead_lettered.inc()
-            told = self._reporter.tell("dead-lettered", event, failed.step, now, duration_ms=took, error=failed.error)
-        await told
+            step, error = failed.step, failed.error
+            await self._reporter.tell_end("dead-lettered", event, step, now, duration_ms=took, error=error)
         await self._ledger.end_told(envelope.correlation_id, run, end, envelope.timeout_at)
         if envelope.timeout_at is not None:
             await self._kit.store.unschedule(QUEUE, _timeout_id(envelope.correlation_id, run))
@@ -161,7 +162,9 @@ class Ends:
         mine = End("completed", "rerun", told=True)
         correlation_id, before = event.envelope.correlation_id, run_of(event) - 1
         if (await self._ledger.claim_end(correlation_id, before, mine)).cause == mine.cause:
-            await self._reporter.tell("dropped", in_run(event, before), None, clock.now(), detail="it was run again")
+            await self._reporter.tell_end(
+                "dropped", in_run(event, before), None, clock.now(), detail="it was run again"
+            )
 
 
 def state_of(event: Event) -> str:

@@ -21,7 +21,7 @@ class Status(enum.StrEnum):
     SKIP = "SKIP"
 
 
-class StepError(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+class StepError(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     """Why a step failed, and whether it makes sense to try again."""
 
     code: str
@@ -29,7 +29,7 @@ class StepError(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
     retryable: bool | None = None
 
 
-class RoutingStep(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+class RoutingStep(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     """One hop of the itinerary, planned or done.
 
     Example:
@@ -51,7 +51,7 @@ class RoutingStep(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     notes: str | None = None
 
 
-class Envelope(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+class Envelope(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     """Who sent it, what it belongs to, and where it goes. Without a `routing_slip` it has not been planned yet."""
 
     v: Literal["1"]
@@ -63,7 +63,7 @@ class Envelope(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, 
     routing_slip: tuple[RoutingStep, ...] = ()
 
 
-class Event(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class Event(msgspec.Struct, frozen=True, gc=False, rename="camel", forbid_unknown_fields=True):
     """A message on its way.
 
     Example:

@@ -101,7 +101,7 @@ def why_not_step(step: RoutingStep) -> str:
     is_sent = step.status is Status.PENDING and not (hints.WAIT in attributes or hints.BRANCHES in attributes)
     if is_sent and (problem := _name_problem(topic_of(step))):
         return f"step {step.id}: {problem}"
-    if max(step.attempt or 0, step.max_attempts or 0) > NUMBER_MAX:
+    if (step.attempt or 0) > NUMBER_MAX or (step.max_attempts or 0) > NUMBER_MAX:
         return f"step {step.id}: that is no number of attempts"
     return _why_not_attributes(step) if attributes else ""
 

@@ -6,7 +6,7 @@ from slipstream.bus import Bus
 from slipstream.slip.ledger import Ledger
 from slipstream.slip.metrics import metrics_in
 from slipstream.slip.outbox import Outbox
-from slipstream.slip.progress import Reporter
+from slipstream.slip.reporter import Reporter
 from slipstream.slip.rules import rules_of
 from slipstream.slip.settings import SlipSettings
 from slipstream.slip.store import Store

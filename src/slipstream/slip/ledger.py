@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from slipstream.slip import clock
 from slipstream.slip.event import Event, Status, decode, encode
-from slipstream.slip.progress import dedupe_key
+from slipstream.slip.identity import dedupe_key
 from slipstream.slip.slip import is_undoing, life_of, run_of
 from slipstream.slip.store import Store
 
@@ -22,7 +22,7 @@ OUTCOME = "outcome:"
 PAUSES = "pauses"
 
 
-class Outcome(msgspec.Struct, frozen=True, array_like=True):
+class Outcome(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The event as it was after an attempt at a step; with attempt -1, after its planning."""
 
     at_ms: int
@@ -32,7 +32,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     event: bytes
 
 
-class End(msgspec.Struct, frozen=True, array_like=True):
+class End(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """How a message ended. `cause` names the state of the slip that led to it; `told` says that all have been told."""
 
     outcome: Literal["completed", "failed"]

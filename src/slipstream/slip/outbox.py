@@ -8,8 +8,8 @@ import logging
 from slipstream.bus import Bus, InvalidArgument, Message
 from slipstream.slip import clock, hints
 from slipstream.slip.dead_letter import DeadLetter, encode_dead_letter, shortened, undecoded
-from slipstream.slip.event import Event, StepError, encode
-from slipstream.slip.progress import identity
+from slipstream.slip.event import Event, RoutingStep, StepError, encode
+from slipstream.slip.identity import identity
 from slipstream.slip.slip import active
 from slipstream.slip.topics import DEAD_LETTERS, ROUTER
 from slipstream.slip.tracing import joined
@@ -24,12 +24,19 @@ class Outbox:
         self._bus = bus
 
     async def send(
-        self, topic: str, event: Event, message_id: str, *, data: bytes | None = None, outcome: str = ""
+        self,
+        topic: str,
+        event: Event,
+        message_id: str,
+        *,
+        step: RoutingStep | None = None,
+        data: bytes | None = None,
+        outcome: str = "",
     ) -> asyncio.Future[str]:
-        """On its way when this returns, and safe when the future is done. `data` is the event, if it is encoded;
-        `outcome` names the attempt whose outcome it is, if that is written down."""
+        """On its way when this returns, and safe when the future is done. `step` is where it is, and `data` the event,
+        if these are known; `outcome` names the attempt whose outcome it is, if that is written down."""
         correlation_id = event.envelope.correlation_id
-        step = active(event)
+        step = step or active(event)
         attributes = hints.transport(step) if step is not None else {}
         attributes["correlationId"] = correlation_id
         attributes["stepId"] = step.id if step is not None else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import fnmatch
 import inspect
@@ -57,7 +58,6 @@ class Planning:
             reason = "there is another message with this correlationId, which names a message and its whole itinerary"
             raise Unplannable(StepError("correlation_id_reused", reason, retryable=False))
         self._planned.inc()
-        await self._announce(kept)
         return kept
 
     async def _plan(self, event: Event, traceparent: str, now: dt.datetime) -> Event:
@@ -79,7 +79,8 @@ class Planning:
                 return ()
             raise
 
-    async def _announce(self, event: Event) -> None:
+    def announce(self, event: Event) -> list[asyncio.Future[None]]:
+        """Safe when these are done."""
         reporter, steps = self._kit.reporter, event.envelope.routing_slip
         ids = tuple([step.id for step in steps])
         began = steps[0].started_at or clock.now()
@@ -87,8 +88,7 @@ class Planning:
         for step in steps:
             if step.status is Status.SKIP:  # by a planner
                 told.append(reporter.tell("skipped", event, step, began, detail=step.notes or ""))
-        for future in told:
-            await future
+        return told
 
     async def revise(self, event: Event, now: dt.datetime) -> Event:
         """What the planners make of it. Raises InvalidSlip."""

@@ -16,11 +16,11 @@ from slipstream.slip.control import QUEUE, Begin, Cancel, Deadline, Signal, Time
 from slipstream.slip.dead_letter import dead_letter
 from slipstream.slip.errors import InvalidSlip
 from slipstream.slip.event import Event, Malformed, StepError, encode
+from slipstream.slip.identity import identity
 from slipstream.slip.incoming import receive, receive_signal
 from slipstream.slip.itinerary import Itinerary
 from slipstream.slip.kit import Kit
 from slipstream.slip.planning import PLANNED, Planning, Unplannable
-from slipstream.slip.progress import identity
 from slipstream.slip.routes.table import RouteTable
 from slipstream.slip.routes.watch import WatchedRoutes
 from slipstream.slip.routing import Routing
@@ -124,7 +124,7 @@ class RunningRouter:
 
     async def start(self) -> None:
         for topic, handler in ((INGRESS, self._handle), (ROUTER, self._handle), (SIGNALS, self._hear)):
-            options = subscribe_options(self._settings, self._settings.max_in_flight)
+            options = subscribe_options(self._settings, self._settings.router_max_in_flight)
             subscription = await self._bus.subscribe(topic, GROUP, handler, options)
             self._subscriptions.append(subscription)
         if self._tracker is not None:
@@ -152,20 +152,26 @@ class RunningRouter:
         except Malformed as malformed:
             await self._take_garbled(message, malformed)
             return
-        envelope = event.envelope
-        traceparent = continued(message.attributes.get("traceparent", ""), envelope.trace_id)
-        with span("route", traceparent, {"slip.correlation_id": envelope.correlation_id, "slip.type": event.type}):
-            if message.topic == INGRESS or not envelope.routing_slip:
+        envelope, traceparent = event.envelope, message.attributes.get("traceparent", "")
+        is_new = message.topic == INGRESS or not envelope.routing_slip
+        if is_new:
+            traceparent = continued(traceparent, envelope.trace_id)
+        with span("route", traceparent, envelope.trace_id, correlation_id=envelope.correlation_id, type=event.type):
+            told: list[asyncio.Future[None]] = []
+            if is_new:
                 try:
                     event = await self._planning.plan(event, traceparent)
                 except Unplannable as unplannable:
                     await self._refuse(event, message, unplannable.error)
                     return
+                told = self._planning.announce(event)
                 await self._routing.ends.watch_time(event)
             elif elsewhere.comes_from_elsewhere(message):
                 event = await elsewhere.note(event, self._kit)
                 await self._routing.ends.watch_time(event)
             await self._routing.go_on(event, first_time=message.attempt == 1)
+            for future in told:
+                await future
 
     async def _take_garbled(self, message: Message, malformed: Malformed) -> None:
         """Of a message that is under way, only its step has failed by that; what came is a dead letter in any case."""
@@ -190,7 +196,7 @@ class RunningRouter:
         await self._kit.outbox.bury(letter, identity(message.topic, message.id, error.code))
         if error.code != "correlation_id_reused":
             # Without its slip, which may be the very thing that makes no sense.
-            await self._kit.reporter.tell("dead-lettered", with_slip(event, ()), None, clock.now(), error=error)
+            await self._kit.reporter.tell_end("dead-lettered", with_slip(event, ()), None, clock.now(), error=error)
 
     async def _hear(self, message: Message) -> None:
         try:

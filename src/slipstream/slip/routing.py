@@ -16,16 +16,17 @@ from slipstream.slip.branches import Branches, parent_of
 from slipstream.slip.ends import Ends, state_of
 from slipstream.slip.errors import InvalidSlip
 from slipstream.slip.event import Event, Status, StepError
+from slipstream.slip.identity import dedupe_key
 from slipstream.slip.kit import Kit
 from slipstream.slip.ledger import End
 from slipstream.slip.planning import Planning
-from slipstream.slip.progress import identity
 from slipstream.slip.routes.condition import ConditionFailed
 from slipstream.slip.slip import (
     active,
     given_up,
     is_late,
     is_undoing,
+    life_of,
     run_of,
     settled,
     skipped_since,
@@ -94,7 +95,7 @@ class Routing:
         if is_undone or not await self.branches.is_orphan(event):
             return False
         await self._drop(event, None)
-        await self._reporter.tell("dropped", event, active(event), clock.now())
+        await self._reporter.tell_end("dropped", event, active(event), clock.now())
         return True
 
     async def _decide(self, event: Event, now: dt.datetime) -> tuple[Event, Decision]:
@@ -121,8 +122,8 @@ class Routing:
             case Send(topic=topic):
                 if topic in {INGRESS, ROUTER}:
                     raise InvalidArgument(f"{topic} is the router's own: it would come back at once, and so for ever")
-                message_id = identity(event.envelope.correlation_id, run_of(event), step.id, step.attempt or 0, "sent")
-                await (await self._outbox.send(topic, event, message_id))
+                message_id = f"{dedupe_key(life_of(event), step.id, step.attempt or 0)}:sent"
+                await (await self._outbox.send(topic, event, message_id, step=step))
             case Wait():
                 await self.waiting.begin(event, step)
             case Fork():

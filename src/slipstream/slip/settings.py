@@ -30,8 +30,16 @@ class SlipSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         bool, variable("SLIP_DECENTRALISED", "Workers send a message straight to its next step, where they can.")
     ] = False
     max_in_flight: Annotated[
-        int, variable("SLIP_MAX_IN_FLIGHT", "Messages in the hands of a router, or of a step of a worker.", ge=1)
+        int, variable("SLIP_MAX_IN_FLIGHT", "Messages in the hands of a step of a worker, unless it says itself.", ge=1)
     ] = 64
+    router_max_in_flight: Annotated[
+        int,
+        variable(
+            "SLIP_ROUTER_MAX_IN_FLIGHT",
+            "Messages in the hands of a router: more than in those of a step, as all steps come back to it.",
+            ge=1,
+        ),
+    ] = 256
     ack_deadline_ms: Annotated[
         int,
         variable("SLIP_ACK_DEADLINE_MS", "After the death of a router or worker another has its messages then.", ge=10),

@@ -100,7 +100,10 @@ def last_done(event: Event) -> RoutingStep | None:
 
 
 def find(event: Event, step_id: str) -> RoutingStep | None:
-    return next((step for step in event.envelope.routing_slip if step.id == step_id), None)
+    for step in event.envelope.routing_slip:
+        if step.id == step_id:
+            return step
+    return None
 
 
 # A slip

@@ -12,23 +12,25 @@ import msgspec
 from msgspec.structs import replace
 
 from slipstream import handlers
-from slipstream.bus import Bus, InvalidArgument, Message, Reject, Retry, Subscription
+from slipstream.bus import InvalidArgument, Message, Reject, Retry, Subscription
 from slipstream.slip import clock, hints
 from slipstream.slip.advance import Send, advance
 from slipstream.slip.errors import Pause, Skip, StepFailed
 from slipstream.slip.event import Event, Malformed, RoutingStep, Status, StepError, encode
+from slipstream.slip.identity import dedupe_key
 from slipstream.slip.incoming import receive
 from slipstream.slip.kit import Kit
 from slipstream.slip.ledger import Held
-from slipstream.slip.progress import duration_ms, identity
+from slipstream.slip.progress import duration_ms
 from slipstream.slip.retries import Retries
 from slipstream.slip.routes.condition import ConditionFailed
-from slipstream.slip.settings import SlipSettings, subscribe_options
+from slipstream.slip.settings import subscribe_options
 from slipstream.slip.slip import (
     active,
     find,
     given_up,
     is_late,
+    life_of,
     may_retry,
     next_attempt,
     run_of,
@@ -36,9 +38,8 @@ from slipstream.slip.slip import (
     topic_of,
     with_step,
 )
-from slipstream.slip.store import Store
 from slipstream.slip.topics import INGRESS, ROUTER
-from slipstream.slip.tracing import continued, mark_failed, span
+from slipstream.slip.tracing import mark_failed, span
 from slipstream.slip.work import Work
 from slipstream.threads import DaemonThreads
 
@@ -67,15 +68,16 @@ class Station(msgspec.Struct, frozen=True, kw_only=True):
 class RunningStation:
     """A step at work."""
 
-    def __init__(self, station: Station, bus: Bus, store: Store, settings: SlipSettings, name: str) -> None:
-        kit = Kit(bus, store, settings, name)
+    def __init__(self, station: Station, kit: Kit) -> None:
+        settings = kit.settings
         self._station = station
-        self._bus = bus
+        self._bus = kit.bus
         self._settings = settings
         self._ledger, self._reporter, self._outbox, self._metrics = kit.ledger, kit.reporter, kit.outbox, kit.metrics
         self._rules = kit.rules
         self._max_in_flight = station.max_in_flight or settings.max_in_flight
         self._retries = station.retries or Retries(settings.retry_base_ms, settings.retry_longest_ms)
+        self._handler = station.handler or _no_function
         self._is_async = station.handler is None or handlers.is_async(station.handler)
         self._threads = DaemonThreads(0 if self._is_async else self._max_in_flight, f"slipstream-{station.step_id}")
         self._subscription: Subscription | None = None
@@ -135,23 +137,20 @@ class RunningStation:
             await self._outbox.to_router(message)
             return
         step = active(event)
-        if step is None or step.status is not Status.PENDING or self._is_late(event):
+        is_timed = event.envelope.timeout_at is not None and not self._station.undoes  # to undo may take any time
+        if step is None or step.status is not Status.PENDING or (is_timed and is_late(event, clock.now())):
             await self._outbox.to_router(message)  # it is done, or its time is over
             return
         if not self._is_ours(step):
             await self._conclude(event, with_step(event, self._misrouted(step)), step, [])
             return
-        await self._wait_until_due(step)
+        _check_due(step)
         kept = await self._ledger.outcome(event, step.id, step.attempt or 0)
         if kept is not None:
             # Done before, by somebody who may have died before he could say so.
             await self._pass_on(event, kept, step, [])
             return
         await self._attempt(event, step, message)
-
-    def _is_late(self, event: Event) -> bool:
-        """What is undone has all the time it needs."""
-        return not self._station.undoes and is_late(event, clock.now())
 
     def _is_ours(self, step: RoutingStep) -> bool:
         undoes = step.attributes.get(hints.UNDOES)
@@ -165,32 +164,21 @@ class RunningStation:
         reason = f"it was sent to {station.topic}, where {station.step_id} is done: mend nextTopic, or the worker"
         return given_up(step, clock.now(), StepError("misrouted", reason))
 
-    async def _wait_until_due(self, step: RoutingStep) -> None:
-        not_before = step.attributes.get(hints.NOT_BEFORE)
-        if not_before is not None and (left_ms := int(not_before) - clock.now_ms()) > EARLY_MS:
-            raise Retry("the pause before this attempt is not over", delay_ms=left_ms)
-
     async def _attempt(self, event: Event, step: RoutingStep, message: Message) -> None:
         began = clock.now()
-        step = replace(step, started_at=began, attempt=step.attempt or 0)
-        step = replace(step, max_attempts=step.max_attempts or self._settings.max_attempts)
+        attempt, most = step.attempt or 0, step.max_attempts or self._settings.max_attempts
+        step = replace(step, started_at=began, attempt=attempt, max_attempts=most)
         told: list[asyncio.Future[Any]] = [self._reporter.tell("started", event, step, began)]
         if message.attempt > 1 and (death := await self._died_of(event, step)):
             await self._conclude(event, with_step(event, given_up(step, clock.now(), death)), step, told)
             return
         self._attempts.inc()
         work = Work(event, step, message, self._bus, self._ledger)
-        attributes: dict[str, str | int] = {
-            "slip.correlation_id": event.envelope.correlation_id,
-            "slip.step": step.id,
-            "slip.attempt": step.attempt or 0,
-        }
-        traceparent = continued(message.attributes.get("traceparent", ""), event.envelope.trace_id)
-        with span(f"step {step.id}", traceparent, attributes) as active_span:
+        envelope, traceparent = event.envelope, message.attributes.get("traceparent", "")
+        about: dict[str, str | int] = {"correlation_id": envelope.correlation_id, "step": step.id, "attempt": attempt}
+        with span(f"step {step.id}", traceparent, envelope.trace_id, **about) as active_span:
             after, data = await self._do(work, step)
-            ended = find(after, step.id)
-            assert ended is not None
-            if ended.error is not None:
+            if data is None and (ended := find(after, step.id)) is not None and ended.error is not None:
                 mark_failed(active_span, ended.error.message or ended.error.code)
             await self._conclude(event, after, step, told, data)
 
@@ -216,7 +204,7 @@ class RunningStation:
         timeout_s = self._timeout_s(step)
         try:
             if timeout_s is None:
-                returned = await self._call(work)
+                returned = await (self._handler(work) if self._is_async else self._call(work))
             else:
                 async with asyncio.timeout(timeout_s):
                     returned = await self._call(work)
@@ -231,11 +219,9 @@ class RunningStation:
         return work.done(settled(step, Status.OK, clock.now()), returned)
 
     async def _call(self, work: Work) -> object:
-        handler = self._station.handler
-        assert handler is not None
         if self._is_async:
-            return await handler(work)
-        returned = await self._threads.call(handler, work)
+            return await self._handler(work)
+        returned = await self._threads.call(self._handler, work)
         return await returned if inspect.isawaitable(returned) else returned
 
     def _failed(self, work: Work, step: RoutingStep, error: StepError, delay_ms: int | None = None) -> Event:
@@ -286,9 +272,8 @@ class RunningStation:
         for one in _taken_off(after, ended):
             told.append(self._reporter.tell("skipped", after, one, one.ended_at or clock.now(), detail=one.notes or ""))
         topic, going = self._next(after, ended)
-        correlation_id = after.envelope.correlation_id
         attempt = step.attempt or 0
-        message_id = identity(correlation_id, run_of(after), step.id, attempt, "outcome")
+        message_id = f"{dedupe_key(life_of(after), step.id, attempt)}:outcome"
         outcome = f"{step.id}:{attempt}"
         try:
             data = data if going is after else None
@@ -305,7 +290,7 @@ class RunningStation:
         log.warning("what step %s of %s has made cannot be sent: %s", ended.id, before.envelope.correlation_id, refusal)
         begun = replace(ended, status=Status.PENDING, notes=None)
         failed = given_up(begun, ended.ended_at or clock.now(), StepError("unsendable", str(refusal)))
-        returned = identity(message_id, "unsendable")
+        returned = f"{message_id}:unsendable"
         await (await self._outbox.send(ROUTER, with_step(before, failed), returned, outcome=outcome))
 
     def _next(self, after: Event, ended: RoutingStep) -> tuple[str, Event]:
@@ -327,14 +312,23 @@ class RunningStation:
         return self._reporter.tell_outcome(after, step, ended)
 
 
+def _check_due(step: RoutingStep) -> None:
+    """Raises Retry if it comes too early."""
+    not_before = step.attributes.get(hints.NOT_BEFORE)
+    if not_before is not None and (left_ms := int(not_before) - clock.now_ms()) > EARLY_MS:
+        raise Retry("the pause before this attempt is not over", delay_ms=left_ms)
+
+
 def _taken_off(after: Event, ended: RoutingStep) -> list[RoutingStep]:
     """What this attempt has taken off the itinerary."""
-    began = ended.started_at
-    if began is None:
-        return []
     # Those that were begun have come to it otherwise.
-    steps = [step for step in after.envelope.routing_slip if step.status is Status.SKIP and step.started_at is None]
-    return [step for step in steps if step.ended_at is not None and step.ended_at >= began]
+    skipped = [step for step in after.envelope.routing_slip if step.status is Status.SKIP and step.started_at is None]
+    began = ended.started_at
+    return [step for step in skipped if began is not None and step.ended_at is not None and step.ended_at >= began]
+
+
+def _no_function(work: Work) -> Any:
+    raise AssertionError(f"{work.step.id} is done by what comes in pieces")
 
 
 def _deaths(event: Event, step: RoutingStep) -> str:

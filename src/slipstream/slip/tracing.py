@@ -51,11 +51,13 @@ def _somewhere_in(known: str) -> str:
     return f"00-{known}-{secrets.token_hex(8)}-01"
 
 
-def span(name: str, traceparent: str, attributes: Mapping[str, str | int]) -> contextlib.AbstractContextManager[Any]:
-    """What is published within is its child. An exception is recorded, and passes."""
+def span(name: str, traceparent: str, known: str | None, **about: str | int) -> contextlib.AbstractContextManager[Any]:
+    """Of a message that came with this `traceparent` and `traceId`. What is published within is its child. An exception
+    is recorded, and passes."""
     if _trace is None or not _is_looked_at():
         return _NOTHING
-    return _span(name, traceparent, attributes)
+    attributes = {f"slip.{field}": value for field, value in about.items()}
+    return _span(name, continued(traceparent, known), attributes)
 
 
 _NOTHING = contextlib.nullcontext()

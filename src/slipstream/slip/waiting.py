@@ -14,7 +14,7 @@ from slipstream.slip.control import QUEUE, Deadline, Signal, errand_timer
 from slipstream.slip.event import Event, RoutingStep, Status, StepError, decode, encode
 from slipstream.slip.kit import Kit
 from slipstream.slip.ledger import Ledger
-from slipstream.slip.progress import Reporter
+from slipstream.slip.reporter import Reporter
 from slipstream.slip.slip import find, given_up, life_of, run_of, settled, with_step
 
 log = logging.getLogger(__name__)

@@ -13,9 +13,9 @@ from slipstream.bus import Bus, Message, Reject
 from slipstream.slip import clock, hints
 from slipstream.slip.errors import InvalidSlip
 from slipstream.slip.event import Event, RoutingStep, Status, decode, encode
+from slipstream.slip.identity import identity
 from slipstream.slip.itinerary import Itinerary
 from slipstream.slip.ledger import Ledger
-from slipstream.slip.progress import identity
 from slipstream.slip.slip import life_of, with_step
 from slipstream.slip.topics import CHUNKS
 
@@ -136,10 +136,9 @@ class Work:
         step = self._with_notes(step)
         if self._hints:
             step = replace(step, attributes=step.attributes | self._hints)
-        event = replace(self.event, payload=self.payload)
-        if self._itinerary is not None:
-            event = self._itinerary.apply(event)
-        return with_step(event, step)
+        event = self.event if self._itinerary is None else self._itinerary.apply(self.event)
+        steps = tuple([step if step.id == other.id else other for other in event.envelope.routing_slip])
+        return replace(event, payload=self.payload, envelope=replace(event.envelope, routing_slip=steps))
 
     def failed(self, step: RoutingStep) -> Event:
         """What the attempt has done to the payload and to what lies ahead is not kept. The record by which to undo it

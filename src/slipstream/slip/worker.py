@@ -13,6 +13,7 @@ from slipstream.bus import Bus
 from slipstream.bus.names import check_name
 from slipstream.slip.aggregator import Aggregation, RunningAggregator
 from slipstream.slip.errors import InvalidSlip
+from slipstream.slip.kit import Kit
 from slipstream.slip.retries import Retries
 from slipstream.slip.routes.duration import seconds
 from slipstream.slip.service import run
@@ -126,11 +127,9 @@ class Worker:
         """At work on this bus, until the end of the `async with`, which lets handlers finish."""
         if not self._stations:
             raise InvalidSlip("this worker has no step: give it a function with @worker.step(…)")
-        settings = settings or load_settings({})
+        kit = Kit(bus, store, settings or load_settings({}), self.name)
         running = [
-            RunningStation(station, bus, store, settings, self.name)
-            if aggregation is None
-            else RunningAggregator(station, aggregation, bus, store, settings, self.name)
+            RunningStation(station, kit) if aggregation is None else RunningAggregator(station, aggregation, kit)
             for station, aggregation in self._stations
         ]
         try:
