@@ -56,16 +56,16 @@ class Ends:
                 delivery = replace(event, type=EGRESS)
                 await (await self._outbox.send(envelope.reply_to or EGRESS, delivery, message_id))
             except InvalidArgument as refusal:  # and so it would be every time
-                await self._undeliverable(event, end, refusal)
+                await self._undeliverable(event, refusal)
                 return
-        await self._tell(event, end, None)
+        await self._tell(event, None)
 
-    async def _undeliverable(self, event: Event, end: End, refusal: InvalidArgument) -> None:
+    async def _undeliverable(self, event: Event, refusal: InvalidArgument) -> None:
         """All steps are done, and what came of it is too large for the engine: it is a dead letter, and not lost."""
         error = StepError("unsendable", str(refusal), retryable=False)
         failed = Fail(event, event.envelope.routing_slip[-1], error)
         await self._bury(failed)
-        await self._tell(event, end, failed)
+        await self._tell(event, failed)
 
     async def fail(self, decision: Fail, before: Event) -> None:
         event = decision.event
@@ -88,7 +88,7 @@ class Ends:
             return
         if not await self._branches.ended(event, decision.error):
             await self._bury(decision)
-        await self._tell(event, end, decision)
+        await self._tell(event, decision)
 
     async def _bury(self, failed: Fail) -> None:
         event, step, error = failed.event, failed.step, failed.error
@@ -109,7 +109,7 @@ class Ends:
             return None
         return None if kept.told else kept
 
-    async def _tell(self, event: Event, end: End, failed: Fail | None) -> None:
+    async def _tell(self, event: Event, failed: Fail | None) -> None:
         envelope, run, now = event.envelope, run_of(event), clock.now()
         took = duration_ms(envelope.routing_slip[0].started_at, now)
         if failed is None:
@@ -119,7 +119,7 @@ class Ends:
             self._dead_lettered.inc()
             step, error = failed.step, failed.error
             await self._reporter.tell_end("dead-lettered", event, step, now, duration_ms=took, error=error)
-        await self._ledger.end_told(envelope.correlation_id, run, end, envelope.timeout_at)
+        await self._ledger.end_told(envelope.correlation_id, run, envelope.timeout_at)
         if envelope.timeout_at is not None:
             await self._kit.store.unschedule(QUEUE, _timeout_id(envelope.correlation_id, run))
 
@@ -159,12 +159,12 @@ class Ends:
     async def supersede(self, event: Event) -> None:
         """By a run of the same message. Should the run before still be under way somewhere, it is over with this, and
         nothing of it is undone."""
-        mine = End("completed", "rerun", told=True)
+        mine = End("completed", "rerun")
         correlation_id, before = event.envelope.correlation_id, run_of(event) - 1
         if (await self._ledger.claim_end(correlation_id, before, mine)).cause == mine.cause:
-            await self._reporter.tell_end(
-                "dropped", in_run(event, before), None, clock.now(), detail="it was run again"
-            )
+            run_before = in_run(event, before)
+            await self._reporter.tell_end("dropped", run_before, None, clock.now(), detail="it was run again")
+            await self._ledger.end_told(correlation_id, before)
 
 
 def state_of(event: Event) -> str:

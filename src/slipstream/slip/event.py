@@ -29,7 +29,9 @@ class StepError(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defa
     retryable: bool | None = None
 
 
-class RoutingStep(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+class RoutingStep(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
     """One hop of the itinerary, planned or done.
 
     Example:

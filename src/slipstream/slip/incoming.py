@@ -83,8 +83,8 @@ def _why_not_steps(steps: Sequence[RoutingStep]) -> str:
     undoing = False
     for step in steps:
         attributes = step.attributes
-        if not attributes and not undoing and step.status is not Status.PENDING and (step.attempt or 0) < NUMBER_MAX:
-            continue  # done, and nothing to be said about it: most are
+        if not attributes and not undoing and _is_plain(step.id, step.next_topic, step.attempt, step.max_attempts):
+            continue
         if problem := why_not_step(step):
             return problem
         if undoing and hints.UNDOES not in attributes:
@@ -114,6 +114,13 @@ def _why_not_attributes(step: RoutingStep) -> str:
         if not name:
             return f"step {step.id}: an attribute needs a name"
     return ""
+
+
+@functools.lru_cache(10_000)
+def _is_plain(step_id: str, next_topic: str | None, attempt: int | None, max_attempts: int | None) -> bool:
+    """Nothing is to be said about it, whatever its status. Kept: the same few are asked for at every hop."""
+    step = RoutingStep(step_id, Status.PENDING, attempt=attempt, max_attempts=max_attempts, next_topic=next_topic)
+    return not why_not_step(step)
 
 
 @functools.lru_cache(10_000)

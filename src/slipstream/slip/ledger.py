@@ -7,6 +7,7 @@ it because a process died after it wrote and before it told, follows what is wri
 from __future__ import annotations
 
 import datetime as dt
+import secrets
 from typing import Literal
 
 import msgspec
@@ -33,14 +34,17 @@ class Outcome(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class End(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """How a message ended. `cause` names the state of the slip that led to it; `told` says that all have been told."""
+    """How a message ended. `cause` names the state of the slip that led to it."""
 
     outcome: Literal["completed", "failed"]
     cause: str
-    told: bool = False
     undoes: tuple[str, ...] = ()
     """The steps that are undone because of it. What comes too late undoes only what these are not: else both would be
     at the same, each taking the other's outcome for its own."""
+    claim: str = ""
+    """Of whoever has written it down: another of his, and anybody else's, is another."""
+    told: bool = False
+    """Whether all have been told. It is a fact of its own: facts that are only added can be written many at once."""
 
 
 class Held(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -61,6 +65,8 @@ class Ledger:
     def __init__(self, store: Store, ttl_ms: int) -> None:
         self.store = store
         self.ttl_ms = ttl_ms
+        self._name = secrets.token_hex(8)
+        self._claims = 0
 
     # Outcomes
 
@@ -114,18 +120,23 @@ class Ledger:
 
     async def end(self, correlation_id: str, run: int) -> End | None:
         kept = await self.store.get(record(correlation_id), f"end:{run}")
-        return None if kept is None else _ends.decode(kept)
+        return None if kept is None else await self._with_told(correlation_id, run, _ends.decode(kept))
 
     async def claim_end(self, correlation_id: str, run: int, end: End, timeout_at: dt.datetime | None = None) -> End:
         """It is kept for as long as the outcomes: else the time-out would find those, and no end."""
         ttl_ms = self.ttl_ms + _left_ms(timeout_at, clock.now_ms())
-        kept = await self.store.claim(record(correlation_id), f"end:{run}", _pack(end), ttl_ms=ttl_ms)
-        return _ends.decode(kept)
+        self._claims += 1
+        mine = _pack(replace(end, claim=f"{self._name}:{self._claims}"))
+        kept = await self.store.claim(record(correlation_id), f"end:{run}", mine, ttl_ms=ttl_ms)
+        return end if kept == mine else await self._with_told(correlation_id, run, _ends.decode(kept))
 
-    async def end_told(self, correlation_id: str, run: int, end: End, timeout_at: dt.datetime | None = None) -> None:
-        told = replace(end, told=True)
+    async def end_told(self, correlation_id: str, run: int, timeout_at: dt.datetime | None = None) -> None:
         ttl_ms = self.ttl_ms + _left_ms(timeout_at, clock.now_ms())
-        await self.store.put(record(correlation_id), f"end:{run}", _pack(told), ttl_ms=ttl_ms)
+        await self.store.claim(record(correlation_id), f"told:{run}", b"", ttl_ms=ttl_ms)
+
+    async def _with_told(self, correlation_id: str, run: int, end: End) -> End:
+        told = await self.store.get(record(correlation_id), f"told:{run}")
+        return replace(end, told=told is not None)
 
     # Whatever a step has to remember
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 
 from slipstream.bus import Bus, InvalidArgument, Message
 from slipstream.slip import clock, hints
@@ -23,7 +24,7 @@ class Outbox:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
 
-    async def send(
+    def send(
         self,
         topic: str,
         event: Event,
@@ -32,8 +33,8 @@ class Outbox:
         step: RoutingStep | None = None,
         data: bytes | None = None,
         outcome: str = "",
-    ) -> asyncio.Future[str]:
-        """On its way when this returns, and safe when the future is done. `step` is where it is, and `data` the event,
+    ) -> Awaitable[asyncio.Future[str]]:
+        """On its way when it is awaited, and safe when the future is done. `step` is where it is, and `data` the event,
         if these are known; `outcome` names the attempt whose outcome it is, if that is written down."""
         correlation_id = event.envelope.correlation_id
         step = step or active(event)
@@ -46,7 +47,7 @@ class Outbox:
         traceparent = joined(event.envelope.trace_id)
         if traceparent is not None:
             attributes.setdefault("traceparent", traceparent)
-        return await self._bus.send(topic, data or encode(event), attributes, correlation_id, message_id=message_id)
+        return self._bus.send(topic, data or encode(event), attributes, correlation_id, message_id=message_id)
 
     async def bury(self, letter: DeadLetter, message_id: str) -> None:
         envelope = letter.envelope

@@ -277,11 +277,14 @@ class RunningStation:
         outcome = f"{step.id}:{attempt}"
         try:
             data = data if going is after else None
-            await (await self._outbox.send(topic, going, message_id, data=data, outcome=outcome))
+            sent = await self._outbox.send(topic, going, message_id, data=data, outcome=outcome)
+            for future in told:  # which take longer: once woken up, it need not wait again
+                await future
+            await sent
         except InvalidArgument as refusal:  # and so it would be every time
             await self._return_unsendable(before, ended, message_id, outcome, refusal)
-        for future in told:
-            await future
+            for future in told:
+                await future
 
     async def _return_unsendable(
         self, before: Event, ended: RoutingStep, message_id: str, outcome: str, refusal: InvalidArgument
