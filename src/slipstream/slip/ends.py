@@ -15,11 +15,11 @@ from slipstream.slip.branches import Branches
 from slipstream.slip.control import QUEUE, TimedOut, errand_timer
 from slipstream.slip.dead_letter import dead_letter
 from slipstream.slip.event import Event, StepError
-from slipstream.slip.identity import identity
+from slipstream.slip.identity import end_id
 from slipstream.slip.kit import Kit
 from slipstream.slip.ledger import End
 from slipstream.slip.progress import duration_ms
-from slipstream.slip.slip import in_run, is_undoing, run_of
+from slipstream.slip.slip import in_run, is_undoing, life_of, run_of
 from slipstream.slip.topics import EGRESS
 
 log = logging.getLogger(__name__)
@@ -51,10 +51,9 @@ class Ends:
             return
         if not await self._branches.ended(event, None) and self._has_artefact(event):
             envelope = event.envelope
-            message_id = identity(envelope.correlation_id, run_of(event), "end")
             try:
                 delivery = replace(event, type=EGRESS)
-                await (await self._outbox.send(envelope.reply_to or EGRESS, delivery, message_id))
+                await (await self._outbox.send(envelope.reply_to or EGRESS, delivery, end_id(life_of(event))))
             except InvalidArgument as refusal:  # and so it would be every time
                 await self._undeliverable(event, refusal)
                 return
@@ -95,7 +94,7 @@ class Ends:
         correlation_id = event.envelope.correlation_id
         log.warning("%s is a dead letter: %s failed: %s", correlation_id, step.id, error.message)
         letter = dead_letter(event, step, error, clock.now())
-        await self._outbox.bury(letter, identity(correlation_id, run_of(event), "end"))
+        await self._outbox.bury(letter, end_id(life_of(event)))
 
     async def _claim(
         self, before: Event, outcome: Literal["completed", "failed"], undoes: tuple[str, ...] = ()
@@ -124,8 +123,9 @@ class Ends:
             await self._kit.store.unschedule(QUEUE, _timeout_id(envelope.correlation_id, run))
 
     def _has_artefact(self, event: Event) -> bool:
-        if any(step.attributes.get(hints.DELIVERED) == "true" for step in event.envelope.routing_slip):
-            return False
+        for step in event.envelope.routing_slip:
+            if step.attributes and step.attributes.get(hints.DELIVERED) == "true":
+                return False
         return isinstance(event.payload, dict) and event.payload.get(self._kit.settings.artefact) is not None
 
     # Ends that nobody at work has come to
@@ -169,7 +169,7 @@ class Ends:
 
 def state_of(event: Event) -> str:
     """The same for a message that comes again, and another after every step."""
-    return identity(*[f"{step.id}:{step.status}:{step.attempt or 0}" for step in event.envelope.routing_slip])
+    return "\n".join([f"{step.id} {step.attempt or 0} " + step.status for step in event.envelope.routing_slip])
 
 
 def _undoes(event: Event) -> tuple[str, ...]:

@@ -19,4 +19,9 @@ def dedupe_key(correlation_id: str, step_id: str, attempt: int) -> str:
     are kept apart: else attempt 10 at step `s` would be attempt 0 at step `s1`.
 
     Kept for a moment: whoever has a message in hand asks for it three times."""
-    return identity(correlation_id, step_id, attempt)
+    return _sha256(f"{correlation_id}\n{step_id}\n{attempt}".encode()).hexdigest()
+
+
+def end_id(correlation_id: str) -> str:
+    """Of the one message that a message ends with."""
+    return f"{dedupe_key(correlation_id, 'end', 0)}:end"

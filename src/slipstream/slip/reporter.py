@@ -12,9 +12,9 @@ import socket
 from slipstream.bus import Bus, InvalidArgument
 from slipstream.slip import clock, hints
 from slipstream.slip.event import Event, RoutingStep, Status, StepError
-from slipstream.slip.identity import identity
+from slipstream.slip.identity import end_id
 from slipstream.slip.progress import Kind, Progress, duration_ms, encode_progress
-from slipstream.slip.slip import run_of
+from slipstream.slip.slip import life_of, run_of
 from slipstream.slip.topics import PROGRESS
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class Reporter:
         """Returns when it is safe. All but ends may be told again, by whoever takes over from somebody who died."""
         data = self._encoded(kind, event, step, at, duration_ms, error, detail)
         correlation_id = event.envelope.correlation_id
-        message_id = identity(correlation_id, run_of(event), kind)
+        message_id = f"{end_id(life_of(event))}:{kind}"
         attributes = {"correlationId": correlation_id}
         try:
             await self._bus.publish(PROGRESS, _list([data]), attributes, correlation_id, message_id=message_id)
