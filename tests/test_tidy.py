@@ -34,6 +34,7 @@ MAY_NOT_KNOW: dict[str, set[str]] = {
     "engine": {"api", "router", "limits", "server", "settings", *ABOVE},
     "router": {"api", "store", "engine", "limits", "server", "settings", *ABOVE},
     "variables": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
+    "references": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
     "threads": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
     "limits": {"api", "record", "broker", "store", "engine", "router", "server", "settings", *ABOVE},
     "server": {"settings", *ABOVE},

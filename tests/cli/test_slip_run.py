@@ -153,7 +153,7 @@ def test_a_route_table_that_is_wrong_is_refused_with_all_its_problems(shop: Path
 
 def test_what_cannot_be_run_is_named(shop: Path) -> None:
     with_routes = ("run", "--routes", "routes.yaml")
-    assert "is no MODULE:NAME" in refused(shop, *with_routes, "shop")
+    assert "is no module:name" in refused(shop, *with_routes, "shop")
     assert "cannot be imported: ModuleNotFoundError" in refused(shop, *with_routes, "nowhere:worker")
     assert "cannot be imported: AttributeError" in refused(shop, *with_routes, "shop:wrker")
     assert "shop:number is no Router or Worker, but of type int" in refused(shop, *with_routes, "shop:number")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
-import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import rich_click as click
 from rich.markup import escape
 
+from slipstream import references
 from slipstream.cli.output import EXIT_CODES, Output, answering
 from slipstream.cli.slip_store import exit_code, slip_settings
 
@@ -143,17 +142,10 @@ def load_service(reference: str, wanted: tuple[str, ...]) -> Router | Worker:
     """Raises InvalidSlip if it cannot be imported, or is something else."""
     from slipstream.slip import InvalidSlip, Router, Worker  # noqa: PLC0415
 
-    module_name, _, name = reference.partition(":")
-    if not module_name or not name:
-        raise InvalidSlip(f"{reference!r} is no MODULE:NAME, such as shop:worker")
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # a file beside you, which an installed command would not find
     try:
-        found: object = importlib.import_module(module_name)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except Exception as error:
-        raise InvalidSlip(f"{reference} cannot be imported: {type(error).__name__}: {error}") from error
+        found = references.find(reference)
+    except references.NotFound as error:
+        raise InvalidSlip(str(error)) from error
     for name, kind in (("Router", Router), ("Worker", Worker)):
         if name in wanted and isinstance(found, kind):
             return found

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import sys
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias, cast
 
 import msgspec
 
+from slipstream import references
 from slipstream.broker import RoutingDecision
 from slipstream.router.hook import RoutedMessage, RouterRefused
 from slipstream.threads import DaemonThreads
@@ -27,17 +26,12 @@ class CallableRouter:
 
     @classmethod
     def load(cls, reference: str) -> CallableRouter:
-        module_name, _, name = reference.partition(":")
-        if not module_name or not name:
+        if not all(reference.partition(":")):
             raise RouterRefused(f"router {reference!r} is no module:name, http(s) URL or path of a .toml file")
-        if "" not in sys.path:
-            sys.path.insert(0, "")  # a file beside you, which an installed command would not find
         try:
-            function: object = importlib.import_module(module_name)
-            for part in name.split("."):
-                function = getattr(function, part)
-        except Exception as error:
-            raise RouterRefused(f"router {reference} cannot be imported: {type(error).__name__}: {error}") from error
+            function = references.find(reference)
+        except references.NotFound as error:
+            raise RouterRefused(f"router {error}") from error
         if not callable(function):
             raise RouterRefused(f"router {reference} is not callable")
         return cls(function)
