@@ -180,3 +180,18 @@ async def test_a_signal_that_is_none_is_a_dead_letter(memory_bus: OpenBus) -> No
         await bus.publish(SIGNALS, b"\xff")
         await bus.publish(PROGRESS, "[" * 2000 + "]" * 2000)
         await made.until(lambda: len(made.dead) == 6)
+
+
+@in_loop
+async def test_what_a_worker_cannot_follow_and_the_router_would_not_be_sent_is_a_dead_letter(
+    memory_bus: OpenBus,
+) -> None:
+    """It has just fitted on its way to the worker."""
+    async with memory_bus() as bus:
+        narrow: Any = Narrow(bus, 10_000)
+        async with lab(narrow, table("a"), worker()) as lab_:
+            await bus.publish("internal.a.v1", b"{" * 10_001)
+            await lab_.until(lambda: bool(lab_.dead))
+    (letter,) = lab_.dead
+    assert letter["error"]["code"] == "unsendable"
+    assert letter["topic"] == "internal.a.v1"

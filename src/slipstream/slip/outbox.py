@@ -71,4 +71,7 @@ class Outbox:
         """As it came, whatever it is: the router knows what is to be done about it."""
         attributes = {"correlationId": message.correlation_id, "returnedFrom": message.topic}
         message_id = identity(message.topic, message.id, "returned")
-        await self._bus.publish(ROUTER, message.data, attributes, message.key, message_id=message_id)
+        try:
+            await self._bus.publish(ROUTER, message.data, attributes, message.key, message_id=message_id)
+        except InvalidArgument as refusal:  # it has just fitted where it came from
+            await self.bury_undecoded(message, StepError("unsendable", str(refusal), retryable=False))
