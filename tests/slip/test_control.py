@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -146,6 +147,35 @@ async def test_what_makes_no_sense_is_said(memory_bus: OpenBus) -> None:
             await control.rerun("c-1", "pay")
         with pytest.raises(InvalidSlip, match="has not come to ship"):
             await control.rerun("c-1", "ship")
+
+
+@in_loop
+async def test_a_copy_of_a_message_that_was_run_again_is_a_first_run(memory_bus: OpenBus) -> None:
+    shop = Shop(broken=False)
+    async with memory_bus() as bus, lab(bus, ROUTES, shop.worker) as made:
+        control = Control(made.store, made.settings)
+        await made.submit()
+        await made.ended()
+        await control.rerun("c-1", "ship")
+        await made.ended(run=1)
+        copied = await control.copy("c-1", "ship")
+        await made.until(lambda: "completed" in made.kinds(copied))
+    assert {one.run for one in made.progress if one.correlation_id == copied} == {0}
+    assert "dropped" not in made.kinds(copied)
+
+
+@in_loop
+async def test_a_copy_of_a_branch_is_no_branch(memory_bus: OpenBus) -> None:
+    shop = Shop(broken=False)
+    routes = table({"id": "look", "parallel": {"a": ["reserve", "ship"], "b": ["charge"]}})
+    async with memory_bus() as bus, lab(bus, routes, shop.worker) as made:
+        await made.submit(payload={"reply": 1})
+        await made.ended()
+        copied = await Control(made.store, made.settings).copy("c-1/look/a", "ship")
+        await made.ended(copied)
+        async with asyncio.timeout(10):
+            await made.until(lambda: len(made.delivered) == 2)
+    assert made.delivered[1]["envelope"]["correlationId"] == copied
 
 
 @in_loop

@@ -98,8 +98,47 @@ async def test_a_failure_elsewhere_is_a_dead_letter_after_its_attempts(
     assert seen.dead[0]["error"]["code"] == code
     tries = 3 if code == "busy" else 1
     assert [one.get("attempt") for one in asked] == list(range(tries))
-    assert seen.kinds().count("retried bot") == tries - 1
+    retried = {one.attempt for one in seen.progress if (one.kind, one.step) == ("retried", "bot")}
+    assert retried == set(range(tries - 1))
     assert seen.kinds().count("failed bot") == 1
+
+
+@in_loop
+async def test_an_attempt_elsewhere_that_succeeds_has_no_error_of_the_one_before(memory_bus: OpenBus) -> None:
+    busy = {"status": "ERROR", "error": {"code": "busy", "retryable": True}}
+    async with memory_bus() as bus, lab(bus, table("bot", "nod", "ship"), ours()) as seen:
+        asked = await serve(bus, "bot", busy, {"status": "OK"})
+        await serve(bus, "nod", busy, {"status": "SKIP", "notes": "nothing to do"})
+        await bus.publish(INGRESS, json.dumps(NEW))
+        assert (await seen.ended()).kind == "completed"
+        await seen.until(lambda: bool(seen.delivered))
+    assert asked[1]["error"]["code"] == "busy"
+    bot, nod = seen.delivered[0]["envelope"]["routingSlip"][1:3]
+    assert "error" not in bot
+    assert "error" not in nod
+    assert [one.error for one in seen.progress if (one.kind, one.step) == ("finished", "bot")] == [None]
+    assert "failed nod" not in seen.kinds()
+
+
+@in_loop
+async def test_another_attempt_elsewhere_comes_after_its_pause(memory_bus: OpenBus) -> None:
+    settings = fast(retry_base_ms=300)
+    came: list[float] = []
+    async with memory_bus() as bus, lab(bus, table("bot", "ship"), ours(), settings=settings) as seen:
+        busy = {"status": "ERROR", "error": {"code": "busy", "retryable": True}}
+        asked = await serve(bus, "bot", busy, {"status": "OK"})
+
+        async def watch(message: Message) -> None:
+            came.append(message.published_at.timestamp())
+
+        await bus.subscribe("internal.bot.v1", "watch", watch)
+        await bus.publish(INGRESS, json.dumps(NEW))
+        assert (await seen.ended()).kind == "completed"
+        await seen.until(lambda: len(came) > 1)
+    assert [one["attempt"] for one in asked] == [0, 1]
+    assert came[1] - came[0] >= 0.29
+    retried = [one for one in seen.progress if (one.kind, one.step) == ("retried", "bot")]
+    assert {(one.attempt, one.duration_ms) for one in retried} == {(0, retried[0].duration_ms)}
 
 
 @in_loop
@@ -155,6 +194,23 @@ def cut_off(message: Message) -> bytes:
     return message.data[:-1]
 
 
+def shortened(message: Message) -> bytes:
+    event = json.loads(message.data)
+    del event["envelope"]["routingSlip"][-1]
+    event["envelope"]["routingSlip"][-1]["status"] = "OK"
+    return json.dumps(event).encode()
+
+
+def unanswered(message: Message) -> bytes:
+    return message.data
+
+
+def emptied(message: Message) -> bytes:
+    event = json.loads(message.data)
+    del event["envelope"]["routingSlip"][1:]
+    return json.dumps(event).encode()
+
+
 async def serve_garbled(
     bus: Bus, topic: str, garble: Callable[[Message], bytes], *, times: int = 1, to: str = ROUTER
 ) -> None:
@@ -178,6 +234,51 @@ def paying() -> tuple[Worker, list[str]]:
         done.append(f"refunded {work.record}")
 
     return worker, done
+
+
+@pytest.mark.parametrize(
+    ("garble", "why"), [(shortened, "ship"), (emptied, "pay, bot, ship"), (unanswered, "bot is still PENDING")]
+)
+@in_loop
+async def test_a_slip_that_comes_back_and_is_no_answer_fails_its_step(
+    memory_bus: OpenBus, garble: Callable[[Message], bytes], why: str
+) -> None:
+    worker, done = paying()
+    async with memory_bus() as bus, lab(bus, table("pay", "bot", "ship"), worker) as seen:
+        await serve_garbled(bus, "internal.bot.v1", garble)
+        await seen.submit()
+        assert (await seen.ended()).kind == "dead-lettered"
+        await seen.until(lambda: len(seen.dead) > 1)
+    (letter,) = [letter for letter in seen.dead if "envelope" in letter]
+    assert (letter["error"]["code"], letter["lastStep"]["id"]) == ("malformed", "bot")
+    assert why in letter["error"]["message"]
+    assert done == ["paid", "refunded R-17"]
+
+
+@in_loop
+async def test_a_branch_that_comes_back_garbled_from_its_first_step_has_failed(memory_bus: OpenBus) -> None:
+    route = table({"id": "look", "parallel": {"bot": ["bot"], "ship": ["ship"]}})
+    async with memory_bus() as bus, lab(bus, route, ours()) as seen:
+        await serve_garbled(bus, "internal.bot.v1", cut_off)
+        await seen.submit()
+        async with asyncio.timeout(10):
+            assert (await seen.ended()).kind == "dead-lettered"
+            await seen.until(lambda: len(seen.dead) > 1)
+    (letter,) = [letter for letter in seen.dead if "envelope" in letter]
+    assert letter["error"]["code"] == "join_failed"
+
+
+@in_loop
+async def test_a_slip_made_elsewhere_is_timed_out_also_before_its_first_step(memory_bus: OpenBus) -> None:
+    soon = (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=0.3)).isoformat()
+    async with memory_bus() as bus, lab(bus, table("ship")) as seen:
+        slip = [{"id": "nobody", "status": "PENDING"}]
+        envelope = {"v": "1", "source": "elsewhere", "correlationId": "c-1", "timeoutAt": soon, "routingSlip": slip}
+        await bus.publish(ROUTER, json.dumps(NEW | {"envelope": envelope}))
+        async with asyncio.timeout(10):
+            await seen.ended()
+            await seen.until(lambda: bool(seen.dead))
+    assert [letter["error"]["code"] for letter in seen.dead] == ["message_timeout"]
 
 
 @pytest.mark.parametrize("to", [ROUTER, "internal.ship.v1"])

@@ -74,7 +74,7 @@ class Complete(msgspec.Struct, frozen=True, gc=False):
 
 
 class Fail(msgspec.Struct, frozen=True, gc=False):
-    """For good. What can be undone has been, where there is `undone` in the slip."""
+    """For good. Where the slip has steps that undo, those are over."""
 
     event: Event
     step: RoutingStep

@@ -161,8 +161,7 @@ class Control:
         if await self._ledger.outcomes(copied):
             raise InvalidSlip(f"there is a message {copied} already")
         steps = [_again(one) for one in _from(before, step)]
-        # What the original has done is its own to undo.
-        behind = [_without_records(one) for one in _until(before, step)]
+        behind = [_without_original(one) for one in _until(before, step)]
         event = with_slip(before, [*_marked(behind, {hints.COPY_OF: correlation_id}), *steps])
         event = replace(event, envelope=replace(event.envelope, timeout_at=None, correlation_id=copied))
         if payload is not msgspec.UNSET:
@@ -253,9 +252,10 @@ def _check_not_undone(outcomes: list[Outcome], step: str, before: Event) -> None
         raise InvalidSlip(f"{', '.join(undone)} had been undone: run it again from {undone[0]}, or from before it")
 
 
-def _without_records(step: RoutingStep) -> RoutingStep:
-    records = {hints.UNDO, hints.UNDO_BRANCHES}
-    return replace(step, attributes={name: value for name, value in step.attributes.items() if name not in records})
+def _without_original(step: RoutingStep) -> RoutingStep:
+    """What the original has done is its own to undo, and its runs and the message it is a branch of are its own."""
+    own = {hints.UNDO, hints.UNDO_BRANCHES, hints.RUN, hints.PARENT}
+    return replace(step, attributes={name: value for name, value in step.attributes.items() if name not in own})
 
 
 def _undone(outcomes: list[Outcome], step: str, before: Event) -> list[str]:

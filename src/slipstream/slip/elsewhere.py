@@ -11,14 +11,46 @@ from slipstream.slip import clock, hints
 from slipstream.slip.event import Event, Malformed, RoutingStep, Status, StepError
 from slipstream.slip.identity import identity
 from slipstream.slip.kit import Kit
+from slipstream.slip.outbox import RETURNED_FROM
+from slipstream.slip.planning import PLANNED
 from slipstream.slip.retries import Retries
-from slipstream.slip.slip import active, find, given_up, last_done, may_retry, next_attempt, unexplained, with_step
+from slipstream.slip.slip import ROUTER as ROUTER_STEP
+from slipstream.slip.slip import (
+    active,
+    find,
+    given_up,
+    last_done,
+    may_retry,
+    next_attempt,
+    settled,
+    unexplained,
+    with_step,
+)
 from slipstream.slip.topics import ROUTER
 
 
 def comes_from_elsewhere(message: Message) -> bool:
     """Our workers say which outcome it is that they have written down."""
     return message.topic == ROUTER and "outcome" not in message.attributes
+
+
+async def check(event: Event, message: Message, kit: Kit) -> None:
+    """Raises Malformed where it is no answer: its step is still to be done, or some that were planned are gone."""
+    planned: Event | None
+    if last_done(event) is None:
+        # What begins here, with a slip of its own or as a branch, has no plan yet: this is it.
+        planned = await kit.ledger.settle(event, ROUTER_STEP, PLANNED)
+    else:
+        planned = await kit.ledger.outcome(event, ROUTER_STEP, PLANNED)
+    if planned is not None:
+        there = {step.id for step in event.envelope.routing_slip}
+        gone = [step.id for step in planned.envelope.routing_slip if step.id not in there]
+        if gone:
+            raise Malformed(f"its slip lacks what was planned: {', '.join(gone)}", event)
+    step = active(event)
+    is_returned = RETURNED_FROM in message.attributes  # by a worker of ours, as it came
+    if not is_returned and step is not None and step.status is Status.PENDING and step.started_at is not None:
+        raise Malformed(f"{step.id} is still PENDING: set its status to what it has come to", event)
 
 
 async def note(event: Event, kit: Kit) -> Event:
@@ -36,9 +68,12 @@ async def note(event: Event, kit: Kit) -> Event:
 
 def _counted(step: RoutingStep, kit: Kit) -> RoutingStep:
     """What a service reports is no state of the step yet: an error may mean another attempt, or that it is skipped."""
-    if step.status is not Status.ERROR:
-        return step
     now, settings = clock.now(), kit.settings
+    if step.status is not Status.ERROR:
+        # It may have left there what it was sent with: the error of the attempt before, which was to be retried.
+        is_old = step.status is Status.OK or (step.error is not None and step.error.retryable is True)
+        error = None if is_old else step.error
+        return settled(replace(step, status=Status.PENDING), step.status, step.ended_at or now, error)
     error = step.error or unexplained(step)
     if may_retry(replace(step, error=error), settings.max_attempts):
         retries = Retries(settings.retry_base_ms, settings.retry_longest_ms)
@@ -66,6 +101,8 @@ def _is_not_at(step: RoutingStep, known: Event, came: Event | None) -> bool:
     """It is of a step that is over, or nobody was sent anything to garble."""
     if hints.WAIT in step.attributes or hints.BRANCHES in step.attributes:
         return True
-    begun = [] if came is None else [one.id for one in came.envelope.routing_slip if one.started_at is not None]
+    if came is None or find(came, step.id) is None:
+        return False  # it does not say where it is from, and here it was expected
+    begun = [one.id for one in came.envelope.routing_slip if one.started_at is not None]
     before = find(known, begun[-1]) if begun else None
     return before is not None and before.status is not Status.PENDING

@@ -94,7 +94,7 @@ def _why_not_steps(steps: Sequence[RoutingStep]) -> str:
 
 
 def why_not_step(step: RoutingStep) -> str:
-    """The same of one step."""
+    """Why nobody could do this step; "" if one can."""
     if not step.id:
         return "a step needs an id"
     attributes = step.attributes

@@ -17,6 +17,9 @@ from slipstream.slip.tracing import joined
 
 log = logging.getLogger(__name__)
 
+RETURNED_FROM = "returnedFrom"
+"""The attribute of what a worker sends back to the router as it came."""
+
 
 class Outbox:
     """The `message_id` says which message it is, however often it is sent: engines that can tell store it once."""
@@ -64,12 +67,12 @@ class Outbox:
 
     async def bury_undecoded(self, message: Message, error: StepError) -> None:
         log.warning("%r is a dead letter: %s", message, error.message)
-        letter = undecoded(message.attributes.get("returnedFrom", message.topic), message.data, error, clock.now())
+        letter = undecoded(message.attributes.get(RETURNED_FROM, message.topic), message.data, error, clock.now())
         await self.bury(letter, identity(message.topic, message.id))
 
     async def to_router(self, message: Message) -> None:
         """As it came, whatever it is: the router knows what is to be done about it."""
-        attributes = {"correlationId": message.correlation_id, "returnedFrom": message.topic}
+        attributes = {"correlationId": message.correlation_id, RETURNED_FROM: message.topic}
         message_id = identity(message.topic, message.id, "returned")
         try:
             await self._bus.publish(ROUTER, message.data, attributes, message.key, message_id=message_id)

@@ -60,8 +60,8 @@ class Reporter:
     def tell_outcome(
         self, event: Event, step: RoutingStep, ended: RoutingStep, detail: str | None = None
     ) -> list[asyncio.Future[None]]:
-        """Of an attempt at a step, which `ended` is what it has come to."""
-        at = ended.ended_at or clock.now()
+        """Of an attempt at a step: `ended` is what the step has come to with it."""
+        at = ended.ended_at or step.ended_at or clock.now()
         took = duration_ms(ended.started_at or step.started_at, at)
         if detail is None:
             detail = ended.notes or "" if ended.status is Status.SKIP else ""

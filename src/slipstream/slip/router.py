@@ -21,13 +21,14 @@ from slipstream.slip.incoming import receive, receive_signal
 from slipstream.slip.itinerary import Itinerary
 from slipstream.slip.kit import Kit
 from slipstream.slip.planning import PLANNED, Planning, Unplannable
+from slipstream.slip.retries import early_ms
 from slipstream.slip.routes.table import RouteTable
 from slipstream.slip.routes.watch import WatchedRoutes
 from slipstream.slip.routing import Routing
 from slipstream.slip.service import run
 from slipstream.slip.settings import SlipSettings, load_settings, subscribe_options
 from slipstream.slip.slip import ROUTER as ROUTER_STEP
-from slipstream.slip.slip import run_of, with_slip
+from slipstream.slip.slip import active, run_of, with_slip
 from slipstream.slip.store import Store, Timer
 from slipstream.slip.timers import Timers
 from slipstream.slip.topics import INGRESS, ROUTER, SIGNALS
@@ -167,8 +168,18 @@ class RunningRouter:
                 told = self._planning.announce(event)
                 await self._routing.ends.watch_time(event)
             elif elsewhere.comes_from_elsewhere(message):
+                try:
+                    await elsewhere.check(event, message, self._kit)
+                except Malformed as malformed:
+                    await self._take_garbled(message, malformed)
+                    return
                 event = await elsewhere.note(event, self._kit)
                 await self._routing.ends.watch_time(event)
+                step = active(event)
+                if step is not None and (left_ms := early_ms(step)):
+                    # Whoever does the step need know nothing of pauses: it waits here.
+                    await message.nack(left_ms / 1000, "the pause before the next attempt is not over")
+                    return
             await self._routing.go_on(event, first_time=message.attempt == 1)
             for future in told:
                 await future

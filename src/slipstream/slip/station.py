@@ -22,7 +22,7 @@ from slipstream.slip.incoming import receive
 from slipstream.slip.kit import Kit
 from slipstream.slip.ledger import Held
 from slipstream.slip.progress import duration_ms
-from slipstream.slip.retries import Retries
+from slipstream.slip.retries import Retries, early_ms
 from slipstream.slip.routes.condition import ConditionFailed
 from slipstream.slip.settings import subscribe_options
 from slipstream.slip.slip import (
@@ -44,9 +44,6 @@ from slipstream.slip.work import Work
 from slipstream.threads import DaemonThreads
 
 log = logging.getLogger(__name__)
-
-EARLY_MS = 5
-"""A retry that comes so much too early is not sent to wait again."""
 
 PAUSED_RETRY_S = 1.0
 
@@ -144,7 +141,8 @@ class RunningStation:
         if not self._is_ours(step):
             await self._conclude(event, with_step(event, self._misrouted(step)), step, [])
             return
-        _check_due(step)
+        if left_ms := early_ms(step):
+            raise Retry("the pause before this attempt is not over", delay_ms=left_ms)
         kept = await self._ledger.outcome(event, step.id, step.attempt or 0)
         if kept is not None:
             # Done before, by somebody who may have died before he could say so.
@@ -313,13 +311,6 @@ class RunningStation:
         if took is not None:
             self._durations.observe(took)
         return self._reporter.tell_outcome(after, step, ended)
-
-
-def _check_due(step: RoutingStep) -> None:
-    """Raises Retry if it comes too early."""
-    not_before = step.attributes.get(hints.NOT_BEFORE)
-    if not_before is not None and (left_ms := int(not_before) - clock.now_ms()) > EARLY_MS:
-        raise Retry("the pause before this attempt is not over", delay_ms=left_ms)
 
 
 def _taken_off(after: Event, ended: RoutingStep) -> list[RoutingStep]:

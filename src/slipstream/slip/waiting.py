@@ -120,7 +120,7 @@ async def settle(
     after: Event,
     step: RoutingStep,
     go_on: Callable[[Event], Awaitable[None]],
-) -> Event:
+) -> None:
     """What the step has come to, unless it had come to something before; the message goes on with that."""
     attempt = step.attempt or 0
     kept = await ledger.settle(after, step.id, attempt)
@@ -131,4 +131,3 @@ async def settle(
     await ledger.store.unschedule(QUEUE, _deadline_id(after, step))
     await ledger.let_go(after.envelope.correlation_id, f"waiting:{step.id}")
     await go_on(kept)
-    return kept
