@@ -140,10 +140,14 @@ class Ends:
             await self._kit.store.schedule(QUEUE, timer)
 
     async def time_out(self, correlation_id: str, run: int) -> None:
-        if await self._ledger.end(correlation_id, run) is None:
-            event = await self._ledger.latest(correlation_id, run)
-            if event is not None:
-                await self._go_on(event)
+        end = await self._ledger.end(correlation_id, run)
+        if end is not None and end.told:
+            return
+        event = await self._ledger.latest(correlation_id, run)
+        # An end that nobody was told of may be ours, of before this router died: nobody else comes to a message that
+        # waits.
+        if event is not None and (end is None or end.cause == state_of(event)):
+            await self._go_on(event)
 
     async def cancel(self, correlation_id: str, run: int, reason: str) -> None:
         event = await self._ledger.latest(correlation_id, run)

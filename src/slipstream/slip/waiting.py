@@ -128,7 +128,15 @@ async def settle(
     assert ended is not None
     for told in reporter.tell_outcome(kept, step, ended, ended.notes or ""):
         await told
-    await ledger.store.unschedule(QUEUE, _deadline_id(after, step))
-    await ledger.let_go(after.envelope.correlation_id, f"waiting:{step.id}")
+    # First: should this process die, whoever is given the word or the deadline again must still find the message.
     await go_on(kept)
+    await ledger.store.unschedule(QUEUE, _deadline_id(after, step))
+    await _let_go(ledger, after, f"waiting:{step.id}")
     return kept
+
+
+async def _let_go(ledger: Ledger, event: Event, name: str) -> None:
+    """Unless it is another run that waits there by now."""
+    held = await ledger.get_held(event.envelope.correlation_id, name)
+    if held is not None and run_of(decode(held)) == run_of(event):
+        await ledger.let_go(event.envelope.correlation_id, name)
