@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from slipstream.bus.bus import Opening
 from slipstream.slip import Control, Envelope, Event, InvalidSlip, Reject, Work, Worker
+from slipstream.slip.slip import run_of
 from tests.client.loop import in_loop
 from tests.slip.lab import lab, summary, table
 
@@ -211,6 +214,40 @@ async def test_a_message_is_cancelled_and_what_it_has_done_is_undone(memory_bus:
     assert made.dead[0]["lastStep"]["id"] == "nobody"
     assert shop.undone == [("c-1", 1)]
     assert len(made.dead) == 1
+
+
+@pytest.mark.parametrize("how", ["cancel", "rerun"])
+@in_loop
+async def test_what_is_over_while_it_is_worked_at_goes_no_further(
+    memory_bus: OpenBus, registry: CollectorRegistry, how: str
+) -> None:
+    worker, begun, go = Worker(), asyncio.Event(), asyncio.Event()
+    runs: list[int] = []
+
+    @worker.step("slow")
+    async def slow(work: Work) -> None:
+        if not begun.is_set():
+            begun.set()
+            await go.wait()
+
+    @worker.step("charge")
+    async def charge(work: Work) -> None:
+        runs.append(run_of(work.event))
+
+    async with memory_bus() as bus, lab(bus, table("slow", "charge"), worker) as made:
+        control = Control(made.store, made.settings)
+        await made.submit()
+        await begun.wait()
+        if how == "cancel":
+            await control.cancel("c-1")
+            await made.ended()
+        else:
+            await control.rerun("c-1", "slow")
+            await made.ended(run=1)
+        go.set()
+        while not registry.get_sample_value("slips_total", {"event": "late"}):
+            await asyncio.sleep(0.01)
+    assert runs == ([] if how == "cancel" else [1])
 
 
 @in_loop

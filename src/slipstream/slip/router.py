@@ -169,7 +169,7 @@ class RunningRouter:
             elif elsewhere.comes_from_elsewhere(message):
                 event = await elsewhere.note(event, self._kit)
                 await self._routing.ends.watch_time(event)
-            await self._routing.go_on(event, first_time=message.attempt == 1)
+            await self._routing.go_on(event)
             for future in told:
                 await future
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from slipstream.bus import InvalidArgument
 from slipstream.slip import clock, hints
 from slipstream.slip.advance import Complete, Decision, Fail, Fork, Send, Wait, advance, with_undoing
-from slipstream.slip.branches import Branches, parent_of
+from slipstream.slip.branches import Branches
 from slipstream.slip.ends import Ends, state_of
 from slipstream.slip.errors import InvalidSlip
 from slipstream.slip.event import Event, Status, StepError
@@ -51,13 +51,12 @@ class Routing:
         self.ends = Ends(kit, self.branches, self.go_on, self._drop)
         self._late = kit.metrics.slips.labels("late")
 
-    async def go_on(self, event: Event, *, first_time: bool = False) -> None:
+    async def go_on(self, event: Event) -> None:
         """Returns when whatever is next for the message is safe."""
-        end = None
-        if not first_time or _may_be_over(event):
-            end = await self._ledger.end(event.envelope.correlation_id, run_of(event))
-            if await self._is_over(event, end):
-                return
+        # At every hop: somebody may have cancelled it, or run it again, while a step was at it.
+        end = await self._ledger.end(event.envelope.correlation_id, run_of(event))
+        if await self._is_over(event, end):
+            return
         now = clock.now()
         if end is not None and end.outcome == "completed" and is_late(event, now):
             # It was complete in time, and whoever wrote that down has not delivered it.
@@ -151,12 +150,6 @@ class Routing:
         undoing = with_undoing(with_slip(event, [late, *rest]), () if end is None else end.undoes)
         if is_undoing(undoing.envelope.routing_slip):
             await self.go_on(undoing)
-
-
-def _may_be_over(event: Event) -> bool:
-    """Before it comes to its last step: by its time, or with its parent. One that is handed out for the first time need
-    not be looked up otherwise; should it be the double of one that is over, its steps are all done, and its end is."""
-    return event.envelope.timeout_at is not None or run_of(event) > 0 or parent_of(event) is not None
 
 
 def _is_end(decision: Decision, event: Event) -> bool:
