@@ -95,8 +95,11 @@ def longest_ms(event: Event, step: RoutingStep) -> int | None:
 
 
 async def schedule_deadline(ledger: Ledger, event: Event, step: RoutingStep, deadline_ms: int) -> None:
-    due_ms = clock.now_ms() + deadline_ms
-    errand = Deadline(event.envelope.correlation_id, step.id, run_of(event))
+    """The first time counts: a message that comes again, for whatever reason, does not begin to wait anew."""
+    correlation_id, run = event.envelope.correlation_id, run_of(event)
+    mine = str(clock.now_ms() + deadline_ms).encode()
+    due_ms = int(await ledger.claim(correlation_id, f"due:{run}:{step.id}", mine, for_ms=deadline_ms))
+    errand = Deadline(correlation_id, step.id, run)
     await ledger.store.schedule(QUEUE, errand_timer(_deadline_id(event, step), due_ms, errand))
 
 
