@@ -193,10 +193,13 @@ class RunningRouter:
         log.warning("%s is a dead letter: %s", event.envelope.correlation_id, error.message)
         self._kit.metrics.slips.labels("dead_lettered").inc()
         letter = dead_letter(event, None, error, clock.now())
-        await self._kit.outbox.bury(letter, identity(message.topic, message.id, error.code))
+        refusal = identity(message.topic, message.id, error.code)
+        await self._kit.outbox.bury(letter, refusal)
         if error.code != "correlation_id_reused":
-            # Without its slip, which may be the very thing that makes no sense.
-            await self._kit.reporter.tell_end("dead-lettered", with_slip(event, ()), None, clock.now(), error=error)
+            # Without its slip, which may be the very thing that makes no sense; and by a name of its own: sent again,
+            # it may come to its end, which is to be told as well.
+            bare, now = with_slip(event, ()), clock.now()
+            await self._kit.reporter.tell_end("dead-lettered", bare, None, now, error=error, name=refusal)
 
     async def _hear(self, message: Message) -> None:
         try:
