@@ -7,11 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from slipstream.bus import BusUnavailable
 from slipstream.bus.bus import Opening
 from slipstream.slip import Control, Envelope, Event, InvalidSlip, Reject, Work, Worker
+from slipstream.slip.outbox import Outbox
+from slipstream.slip.slip import run_of
 from tests.client.loop import in_loop
-from tests.slip.lab import lab, summary, table
+from tests.slip.lab import fast, lab, summary, table
 
 OpenBus = Callable[[], Opening]
 
@@ -241,6 +245,74 @@ async def test_a_message_is_cancelled_and_what_it_has_done_is_undone(memory_bus:
     assert made.dead[0]["lastStep"]["id"] == "nobody"
     assert shop.undone == [("c-1", 1)]
     assert len(made.dead) == 1
+
+
+@pytest.mark.parametrize("how", ["cancel", "rerun"])
+@in_loop
+async def test_what_is_over_while_it_is_worked_at_goes_no_further(
+    memory_bus: OpenBus, registry: CollectorRegistry, how: str
+) -> None:
+    worker, begun, go = Worker(), asyncio.Event(), asyncio.Event()
+    runs: list[int] = []
+
+    @worker.step("slow")
+    async def slow(work: Work) -> None:
+        if not begun.is_set():
+            begun.set()
+            await go.wait()
+
+    @worker.step("charge")
+    async def charge(work: Work) -> None:
+        runs.append(run_of(work.event))
+
+    async with memory_bus() as bus, lab(bus, table("slow", "charge"), worker) as made:
+        control = Control(made.store, made.settings)
+        await made.submit()
+        await begun.wait()
+        if how == "cancel":
+            await control.cancel("c-1")
+            await made.ended()
+        else:
+            await control.rerun("c-1", "slow")
+            await made.ended(run=1)
+        go.set()
+        while not registry.get_sample_value("slips_total", {"event": "late"}):
+            await asyncio.sleep(0.01)
+    assert runs == ([] if how == "cancel" else [1])
+
+
+@pytest.mark.parametrize("how", ["cancel", "time out"])
+@in_loop
+async def test_an_end_from_outside_is_told_though_its_router_died_and_the_message_moved_on(
+    memory_bus: OpenBus, registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    worker, begun, go = Worker(), asyncio.Event(), asyncio.Event()
+    bury = Outbox.bury
+
+    @worker.step("slow")
+    async def slow(work: Work) -> None:
+        begun.set()
+        await go.wait()
+
+    async def bury_later(self: Outbox, *args: Any) -> None:
+        if not go.is_set():
+            go.set()
+            raise BusUnavailable("away")
+        await bury(self, *args)
+
+    monkeypatch.setattr(Outbox, "bury", bury_later)
+    settings = fast(ack_deadline_ms=300)
+    async with memory_bus() as bus, lab(bus, table("slow", "nobody"), worker, settings=settings) as made:
+        await made.submit(timeout=0.2 if how == "time out" else None)
+        await begun.wait()
+        if how == "cancel":
+            await Control(made.store, made.settings).cancel("c-1")
+        while not registry.get_sample_value("slips_total", {"event": "late"}):
+            await asyncio.sleep(0.01)
+        async with asyncio.timeout(10):
+            await made.until(lambda: len(made.dead) > 0)
+        assert (await made.ended()).kind == "dead-lettered"
+    assert [letter["error"]["code"] for letter in made.dead] == ["cancelled" if how == "cancel" else "message_timeout"]
 
 
 @in_loop

@@ -356,3 +356,15 @@ async def test_something_garbled_does_not_harm_a_message_that_waits_for_a_person
         await seen.until(lambda: bool(seen.dead))
         await Control(seen.store, seen.settings).approve("c-1", "manager")
         assert (await seen.ended()).kind == "completed"
+
+
+@in_loop
+async def test_something_garbled_does_not_put_off_a_deadline(memory_bus: OpenBus) -> None:
+    route = table({"id": "manager", "wait": "approval", "deadline": "300ms", "on_deadline": "go on"})
+    async with memory_bus() as bus, lab(bus, route) as seen:
+        await seen.submit()
+        await seen.told("waiting manager")
+        async with asyncio.timeout(10):
+            while "completed" not in seen.kinds():
+                await bus.publish(ROUTER, b"{", {"correlationId": "c-1"})
+                await asyncio.sleep(0.05)

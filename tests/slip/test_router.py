@@ -509,3 +509,22 @@ async def test_a_message_that_comes_again_while_it_is_undone_does_not_undo_it_as
     assert sorted(undone) == ["charge", "charge", "reserve", "reserve"]
     for letter in made.dead:
         assert letter["compensation"] == {"undone": ["charge", "reserve"], "failed": []}
+
+
+@in_loop
+async def test_the_end_of_a_message_is_told_though_it_was_refused_before(memory_bus: OpenBus) -> None:
+    worker = Worker()
+
+    @worker.step("ship")
+    async def ship(work: Work) -> None:
+        raise Reject("no address")
+
+    router = Router(table("ship", event_type="other.v1"))
+    async with memory_bus() as bus, lab(bus, router, worker) as made:
+        await made.submit()
+        await made.told("dead-lettered")
+        router.routes = table("ship")
+        await made.submit()
+        async with asyncio.timeout(10):
+            await made.told("dead-lettered ship")
+    assert made.kinds().count("dead-lettered ship") == 1

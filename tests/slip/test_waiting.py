@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
+from slipstream.bus import BusUnavailable
 from slipstream.bus.bus import Opening
 from slipstream.slip import Control, Signal, Work, Worker
+from slipstream.slip.outbox import Outbox
 from slipstream.slip.topics import SIGNALS
 from tests.client.loop import in_loop
-from tests.slip.lab import lab, summary, table
+from tests.slip.lab import fast, lab, summary, table
 
 OpenBus = Callable[[], Opening]
 
@@ -109,3 +112,65 @@ async def test_a_message_whose_time_is_over_waits_for_nobody(memory_bus: OpenBus
         await made.ended("c-2")
     assert {letter["error"]["code"] for letter in made.dead} == {"message_timeout"}
     assert "started ship" not in made.kinds()
+
+
+# A router that dies between two things that it does: nothing of the message is on the bus
+
+
+@pytest.mark.parametrize("deadline", [False, True])
+@in_loop
+async def test_a_message_whose_wait_is_over_goes_on_though_the_router_died_of_it(
+    memory_bus: OpenBus, monkeypatch: pytest.MonkeyPatch, deadline: bool
+) -> None:
+    send = Outbox.send
+    failed: list[str] = []
+
+    def send_later(self: Outbox, topic: str, *args: Any, **given: Any) -> Any:
+        if topic == "internal.nobody.v1" and not failed:
+            failed.append(topic)
+            raise BusUnavailable("away")
+        return send(self, topic, *args, **given)
+
+    monkeypatch.setattr(Outbox, "send", send_later)
+    more = {"deadline": "20ms", "on_deadline": "go on"} if deadline else {}
+    sent = asyncio.Event()
+
+    async def take(_: object) -> None:
+        sent.set()
+
+    settings = fast(ack_deadline_ms=50)
+    async with memory_bus() as bus, lab(bus, table(waiting(**more), "nobody"), settings=settings) as made:
+        await bus.subscribe("internal.nobody.v1", "test", take)
+        await made.submit()
+        await made.told("waiting manager")
+        if not deadline:
+            await Control(made.store, made.settings).approve("c-1", "manager")
+        async with asyncio.timeout(10):
+            await sent.wait()
+        while await made.store.facts("held:c-1"):
+            await asyncio.sleep(0)
+    assert failed
+
+
+@in_loop
+async def test_a_time_out_is_told_though_the_router_died_when_it_had_written_it_down(
+    memory_bus: OpenBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bury = Outbox.bury
+    failed: list[str] = []
+
+    async def bury_later(self: Outbox, *args: Any) -> None:
+        if not failed:
+            failed.append("away")
+            raise BusUnavailable("away")
+        await bury(self, *args)
+
+    monkeypatch.setattr(Outbox, "bury", bury_later)
+    settings = fast(ack_deadline_ms=50)
+    async with memory_bus() as bus, lab(bus, table(waiting(), "ship"), worker(), settings=settings) as made:
+        await made.submit(timeout=0.1)
+        async with asyncio.timeout(10):
+            assert (await made.ended()).kind == "dead-lettered"
+            await made.until(lambda: len(made.dead) > 0)
+    assert failed
+    assert made.dead[0]["error"]["code"] == "message_timeout"

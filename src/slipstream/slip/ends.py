@@ -14,7 +14,7 @@ from slipstream.slip.advance import CANCELLED, Complete, Fail, abort, with_undoi
 from slipstream.slip.branches import Branches
 from slipstream.slip.control import QUEUE, TimedOut, errand_timer
 from slipstream.slip.dead_letter import dead_letter
-from slipstream.slip.event import Event, StepError
+from slipstream.slip.event import Event, StepError, decode
 from slipstream.slip.identity import end_id
 from slipstream.slip.kit import Kit
 from slipstream.slip.ledger import End
@@ -140,13 +140,12 @@ class Ends:
             await self._kit.store.schedule(QUEUE, timer)
 
     async def time_out(self, correlation_id: str, run: int) -> None:
-        if await self._ledger.end(correlation_id, run) is None:
-            event = await self._ledger.latest(correlation_id, run)
-            if event is not None:
-                await self._go_on(event)
+        event = await self._to_end(correlation_id, run)
+        if event is not None:
+            await self._go_on(event)
 
     async def cancel(self, correlation_id: str, run: int, reason: str) -> None:
-        event = await self._ledger.latest(correlation_id, run)
+        event = await self._to_end(correlation_id, run)
         if event is None or is_undoing(event.envelope.routing_slip):
             return
         now = clock.now()
@@ -155,6 +154,22 @@ class Ends:
             await self._reporter.tell("skipped", event, step, now, error=step.error, detail=step.notes or "")
         if isinstance(decision, Fail):
             await self.fail(decision, event)
+
+    async def _to_end(self, correlation_id: str, run: int) -> Event | None:
+        """Where the message is; None if it is over. It is written down which state that is: should the router die when
+        the end is written and not told, only the errand that comes again can tell it, and the message may have moved on
+        since. An end that came by a message is told by whoever gets that again."""
+        end = await self._ledger.end(correlation_id, run)
+        name = f"ending:{run}"
+        if end is None:
+            event = await self._ledger.latest(correlation_id, run)
+            if event is not None:
+                await self._ledger.put(correlation_id, name, state_of(event).encode())
+            return event
+        if end.told or await self._ledger.get(correlation_id, name) != end.cause.encode():
+            return None
+        of_run = [decode(each.event) for each in await self._ledger.outcomes(correlation_id) if each.run == run]
+        return next((event for event in of_run if state_of(event) == end.cause), None)
 
     async def supersede(self, event: Event) -> None:
         """By a run of the same message. Should the run before still be under way somewhere, it is over with this, and

@@ -147,8 +147,8 @@ class Ledger:
         """For as long as a step may wait, and the usual time after it."""
         await self.store.put(record(correlation_id), name, value, ttl_ms=self.ttl_ms + for_ms)
 
-    async def claim(self, correlation_id: str, name: str, value: bytes) -> bytes:
-        return await self.store.claim(record(correlation_id), name, value, ttl_ms=self.ttl_ms)
+    async def claim(self, correlation_id: str, name: str, value: bytes, *, for_ms: int = 0) -> bytes:
+        return await self.store.claim(record(correlation_id), name, value, ttl_ms=self.ttl_ms + for_ms)
 
     async def facts(self, correlation_id: str, prefix: str) -> dict[str, bytes]:
         """By what follows the prefix."""

@@ -45,8 +45,8 @@ class Planning:
         self._planners = planners
         self._planned = kit.metrics.slips.labels("planned")
 
-    async def plan(self, event: Event, traceparent: str) -> Event:
-        """The event with its slip, as it was first written down. Raises Unplannable."""
+    async def plan(self, event: Event, traceparent: str) -> tuple[Event, bool]:
+        """The event with its slip, as it was first written down, and whether that was now. Raises Unplannable."""
         try:
             planned = await self._plan(event, traceparent, clock.now())
         except NoRoute as error:
@@ -57,8 +57,10 @@ class Planning:
         if kept is not planned and (kept.type, kept.payload) != (event.type, event.payload):
             reason = "there is another message with this correlationId, which names a message and its whole itinerary"
             raise Unplannable(StepError("correlation_id_reused", reason, retryable=False))
-        self._planned.inc()
-        return kept
+        is_first = kept is planned
+        if is_first:
+            self._planned.inc()
+        return kept, is_first
 
     async def _plan(self, event: Event, traceparent: str, now: dt.datetime) -> Event:
         envelope = event.envelope

@@ -78,11 +78,13 @@ class Reporter:
         duration_ms: float | None = None,
         error: StepError | None = None,
         detail: str = "",
+        name: str = "",
     ) -> None:
-        """Returns when it is safe. All but ends may be told again, by whoever takes over from somebody who died."""
+        """Returns when it is safe. All but ends may be told again, by whoever takes over from somebody who died. `name`
+        is that of the end, if it is not the one that a message has."""
         data = self._encoded(kind, event, step, at, duration_ms, error, detail)
         correlation_id = event.envelope.correlation_id
-        message_id = f"{end_id(life_of(event))}:{kind}"
+        message_id = f"{name or end_id(life_of(event))}:{kind}"
         attributes = {"correlationId": correlation_id}
         try:
             await self._bus.publish(PROGRESS, _list([data]), attributes, correlation_id, message_id=message_id)

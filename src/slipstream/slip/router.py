@@ -159,9 +159,10 @@ class RunningRouter:
             traceparent = continued(traceparent, envelope.trace_id)
         with span("route", traceparent, envelope.trace_id, correlation_id=envelope.correlation_id, type=event.type):
             told: list[asyncio.Future[None]] = []
+            planned_now = False
             if is_new:
                 try:
-                    event = await self._planning.plan(event, traceparent)
+                    event, planned_now = await self._planning.plan(event, traceparent)
                 except Unplannable as unplannable:
                     await self._refuse(event, message, unplannable.error)
                     return
@@ -180,7 +181,7 @@ class RunningRouter:
                     # Whoever does the step need know nothing of pauses: it waits here.
                     await message.nack(left_ms / 1000, "the pause before the next attempt is not over")
                     return
-            await self._routing.go_on(event, first_time=message.attempt == 1)
+            await self._routing.go_on(event, first_time=message.attempt == 1, planned_now=planned_now)
             for future in told:
                 await future
 
@@ -204,10 +205,13 @@ class RunningRouter:
         log.warning("%s is a dead letter: %s", event.envelope.correlation_id, error.message)
         self._kit.metrics.slips.labels("dead_lettered").inc()
         letter = dead_letter(event, None, error, clock.now())
-        await self._kit.outbox.bury(letter, identity(message.topic, message.id, error.code))
+        refusal = identity(message.topic, message.id, error.code)
+        await self._kit.outbox.bury(letter, refusal)
         if error.code != "correlation_id_reused":
-            # Without its slip, which may be the very thing that makes no sense.
-            await self._kit.reporter.tell_end("dead-lettered", with_slip(event, ()), None, clock.now(), error=error)
+            # Without its slip, which may be the very thing that makes no sense; and by a name of its own: sent again,
+            # it may come to its end, which is to be told as well.
+            bare, now = with_slip(event, ()), clock.now()
+            await self._kit.reporter.tell_end("dead-lettered", bare, None, now, error=error, name=refusal)
 
     async def _hear(self, message: Message) -> None:
         try:

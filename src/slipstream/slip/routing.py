@@ -51,10 +51,11 @@ class Routing:
         self.ends = Ends(kit, self.branches, self.go_on, self._drop)
         self._late = kit.metrics.slips.labels("late")
 
-    async def go_on(self, event: Event, *, first_time: bool = False) -> None:
-        """Returns when whatever is next for the message is safe."""
+    async def go_on(self, event: Event, *, first_time: bool = False, planned_now: bool = False) -> None:
+        """Returns when whatever is next for the message is safe. With `first_time` it is handed out for the first time
+        as it is now."""
         end = None
-        if not first_time or _may_be_over(event):
+        if not planned_now and (not first_time or _may_be_over(event)):
             end = await self._ledger.end(event.envelope.correlation_id, run_of(event))
             if await self._is_over(event, end):
                 return
@@ -154,8 +155,11 @@ class Routing:
 
 
 def _may_be_over(event: Event) -> bool:
-    """Before it comes to its last step: by its time, or with its parent. One that is handed out for the first time need
-    not be looked up otherwise; should it be the double of one that is over, its steps are all done, and its end is."""
+    """Somebody may have cancelled it, or run it again, while a step was at it. If nothing lies ahead that need not be
+    looked up: the message ends here, and whoever has ended it before is seen by that."""
+    step = active(event)
+    if step is not None and step.status is Status.PENDING:
+        return True
     return event.envelope.timeout_at is not None or run_of(event) > 0 or parent_of(event) is not None
 
 

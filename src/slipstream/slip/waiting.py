@@ -95,8 +95,11 @@ def longest_ms(event: Event, step: RoutingStep) -> int | None:
 
 
 async def schedule_deadline(ledger: Ledger, event: Event, step: RoutingStep, deadline_ms: int) -> None:
-    due_ms = clock.now_ms() + deadline_ms
-    errand = Deadline(event.envelope.correlation_id, step.id, run_of(event))
+    """The first time counts: a message that comes again, for whatever reason, does not begin to wait anew."""
+    correlation_id, run = event.envelope.correlation_id, run_of(event)
+    mine = str(clock.now_ms() + deadline_ms).encode()
+    due_ms = int(await ledger.claim(correlation_id, f"due:{run}:{step.id}", mine, for_ms=deadline_ms))
+    errand = Deadline(correlation_id, step.id, run)
     await ledger.store.schedule(QUEUE, errand_timer(_deadline_id(event, step), due_ms, errand))
 
 
@@ -128,6 +131,14 @@ async def settle(
     assert ended is not None
     for told in reporter.tell_outcome(kept, step, ended, ended.notes or ""):
         await told
-    await ledger.store.unschedule(QUEUE, _deadline_id(after, step))
-    await ledger.let_go(after.envelope.correlation_id, f"waiting:{step.id}")
+    # First: should this process die, whoever is given the word or the deadline again must still find the message.
     await go_on(kept)
+    await ledger.store.unschedule(QUEUE, _deadline_id(after, step))
+    await _let_go(ledger, after, f"waiting:{step.id}")
+
+
+async def _let_go(ledger: Ledger, event: Event, name: str) -> None:
+    """Unless it is another run that waits there by now."""
+    held = await ledger.get_held(event.envelope.correlation_id, name)
+    if held is not None and run_of(decode(held)) == run_of(event):
+        await ledger.let_go(event.envelope.correlation_id, name)
