@@ -294,6 +294,10 @@ async def test_an_end_from_outside_is_told_though_its_router_died_and_the_messag
         begun.set()
         await go.wait()
 
+    @worker.step("charge")
+    async def charge(work: Work) -> None:
+        raise AssertionError("it is over")
+
     async def bury_later(self: Outbox, *args: Any) -> None:
         if not go.is_set():
             go.set()
@@ -302,7 +306,7 @@ async def test_an_end_from_outside_is_told_though_its_router_died_and_the_messag
 
     monkeypatch.setattr(Outbox, "bury", bury_later)
     settings = fast(ack_deadline_ms=300)
-    async with memory_bus() as bus, lab(bus, table("slow", "nobody"), worker, settings=settings) as made:
+    async with memory_bus() as bus, lab(bus, table("slow", "charge"), worker, settings=settings) as made:
         await made.submit(timeout=0.2 if how == "time out" else None)
         await begun.wait()
         if how == "cancel":

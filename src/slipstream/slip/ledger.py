@@ -76,6 +76,13 @@ class Ledger:
         kept = await self.store.get(record(event.envelope.correlation_id), name)
         return None if kept is None else decode(_outcomes.decode(kept).event)
 
+    async def outcome_and_end(self, event: Event, step_id: str, attempt: int) -> tuple[Event | None, bool]:
+        """The same, and whether the message is over."""
+        name = OUTCOME + dedupe_key(life_of(event), step_id, attempt)
+        correlation_id = event.envelope.correlation_id
+        kept, end = await self.store.get_two(record(correlation_id), name, f"end:{run_of(event)}")
+        return None if kept is None else decode(_outcomes.decode(kept).event), end is not None
+
     async def settle(self, event: Event, step_id: str, attempt: int, data: bytes | None = None) -> Event:
         """The event after this attempt: as it was first written, which need not be this one. `data` is the event, if it
         is encoded."""

@@ -160,6 +160,7 @@ class RunningRouter:
         with span("route", traceparent, envelope.trace_id, correlation_id=envelope.correlation_id, type=event.type):
             told: list[asyncio.Future[None]] = []
             planned_now = False
+            from_elsewhere = not is_new and elsewhere.comes_from_elsewhere(message)
             if is_new:
                 try:
                     event, planned_now = await self._planning.plan(event, traceparent)
@@ -168,7 +169,7 @@ class RunningRouter:
                     return
                 told = self._planning.announce(event)
                 await self._routing.ends.watch_time(event)
-            elif elsewhere.comes_from_elsewhere(message):
+            elif from_elsewhere:
                 try:
                     await elsewhere.check(event, message, self._kit)
                 except Malformed as malformed:
@@ -181,7 +182,8 @@ class RunningRouter:
                     # Whoever does the step need know nothing of pauses: it waits here.
                     await message.nack(left_ms / 1000, "the pause before the next attempt is not over")
                     return
-            await self._routing.go_on(event, first_time=message.attempt == 1, planned_now=planned_now)
+            first_time = message.attempt == 1 and not from_elsewhere
+            await self._routing.go_on(event, first_time=first_time, planned_now=planned_now)
             for future in told:
                 await future
 

@@ -155,10 +155,10 @@ class Routing:
 
 
 def _may_be_over(event: Event) -> bool:
-    """Somebody may have cancelled it, or run it again, while a step was at it. If nothing lies ahead that need not be
-    looked up: the message ends here, and whoever has ended it before is seen by that."""
+    """Somebody may have cancelled it, or run it again, while a step was at it. It need not be looked up before a worker
+    gets it, who does so himself; nor where the message ends, as whoever has ended it before is seen by that."""
     step = active(event)
-    if step is not None and step.status is Status.PENDING:
+    if step is not None and (hints.WAIT in step.attributes or hints.BRANCHES in step.attributes):
         return True
     return event.envelope.timeout_at is not None or run_of(event) > 0 or parent_of(event) is not None
 

@@ -143,10 +143,13 @@ class RunningStation:
             return
         if left_ms := early_ms(step):
             raise Retry("the pause before this attempt is not over", delay_ms=left_ms)
-        kept = await self._ledger.outcome(event, step.id, step.attempt or 0)
+        kept, is_over = await self._ledger.outcome_and_end(event, step.id, step.attempt or 0)
         if kept is not None:
             # Done before, by somebody who may have died before he could say so.
             await self._pass_on(event, kept, step, [])
+            return
+        if is_over and not self._station.undoes:
+            await self._outbox.to_router(message)  # somebody has cancelled it meanwhile, or run it again
             return
         await self._attempt(event, step, message)
 

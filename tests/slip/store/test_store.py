@@ -71,6 +71,18 @@ async def test_the_facts_of_a_record_are_found_by_how_their_names_start(url: str
 
 
 @in_loop
+async def test_two_facts_are_read_at_once(url: str) -> None:
+    async with open_store(url) as store:
+        assert await store.get_two("r", "a", "b") == (None, None)
+        await store.put("r", "b", b"2", ttl_ms=60_000)
+        await store.put("other", "a", b"no", ttl_ms=60_000)
+        assert await store.get_two("r", "a", "b") == (None, b"2")
+        await store.put("r", "a", b"1", ttl_ms=60_000)
+        assert await store.get_two("r", "a", "b") == (b"1", b"2")
+        assert await store.get_two("r", "b", "a") == (b"2", b"1")
+
+
+@in_loop
 async def test_a_fact_that_was_removed_can_be_claimed_anew(url: str) -> None:
     async with open_store(url) as store:
         for name in ("a", "b", "c"):

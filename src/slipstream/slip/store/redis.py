@@ -119,6 +119,10 @@ class RedisStore:
         value: bytes | None = await self._answer(self._redis.hget(self._record(record), name))
         return value
 
+    async def get_two(self, record: str, first: str, second: str) -> tuple[bytes | None, bytes | None]:
+        found: list[bytes | None] = await self._answer(self._redis.hmget(self._record(record), [first, second]))
+        return found[0], found[1]
+
     async def facts(self, record: str, prefix: str = "") -> dict[str, bytes]:
         found: dict[bytes, bytes] = await self._answer(self._redis.hgetall(self._record(record)))
         start = prefix.encode()

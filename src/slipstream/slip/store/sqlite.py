@@ -126,6 +126,17 @@ class SqliteStore:
         )
         return rows[0][0] if rows else None
 
+    async def get_two(self, record: str, first: str, second: str) -> tuple[bytes | None, bytes | None]:
+        rows = self._read(
+            "SELECT name, value FROM facts WHERE record = ? AND name IN (?, ?) AND expires_ms > ?",
+            record,
+            first,
+            second,
+            self._now_ms(),
+        )
+        found = dict(rows)
+        return found.get(first), found.get(second)
+
     async def facts(self, record: str, prefix: str = "") -> dict[str, bytes]:
         rows = self._read(
             "SELECT name, value FROM facts WHERE record = ? AND expires_ms > ? ORDER BY name", record, self._now_ms()

@@ -62,6 +62,9 @@ class Store(Protocol):
 
     async def get(self, record: str, name: str) -> bytes | None: ...
 
+    async def get_two(self, record: str, first: str, second: str) -> tuple[bytes | None, bytes | None]:
+        """At the price of one."""
+
     async def facts(self, record: str, prefix: str = "") -> dict[str, bytes]:
         """All of a record whose name starts so."""
 
