@@ -113,8 +113,7 @@ class RunningRouter:
 
     def __init__(self, router: Router, bus: Bus, store: Store, settings: SlipSettings) -> None:
         self._router = router
-        self._bus = bus
-        self._settings = settings
+        self._bus, self._settings = bus, settings
         self._kit = Kit(bus, store, settings, router.name)
         self._planning = Planning(self._kit, lambda: router.table, router.planners)
         self._routing = Routing(self._kit, self._planning)

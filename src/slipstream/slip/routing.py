@@ -108,7 +108,8 @@ class Routing:
             return event, self._planning_failed(event, str(error), now)
 
     def _planning_failed(self, event: Event, reason: str, now: dt.datetime) -> Decision:
-        """The step at hand has failed for it, be it optional or not: that of a message must be one of its steps."""
+        """The step at hand has failed by it, be it optional or not: a message fails at one of its steps, and at no other
+        place."""
         step = active(event)
         if step is None:
             return Complete(event)  # nothing lies ahead that could have been planned

@@ -103,7 +103,6 @@ class Writer:
             self._is_at_work = False
             self._idle.set()
             return
-        assert self._cursor is not None
         operation = batch[0][1]
         if operation in TOGETHER and all(other is operation for _, other, _ in batch):
             results: list[Any] = []
@@ -126,6 +125,7 @@ class Writer:
         return [self._asked.popleft() for _ in range(min(len(self._asked), OPERATIONS_MAX))]
 
     def _done(self, batch: list[_Asked], results: list[Any], error: BaseException | None) -> None:
+        """What went wrong goes wrong again one by one, for the one that it belongs to: he is told of it, and no other."""
         if error is None and results:
             self._end(batch, results, None)
         else:
