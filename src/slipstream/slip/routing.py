@@ -108,8 +108,7 @@ class Routing:
             return event, self._planning_failed(event, str(error), now)
 
     def _planning_failed(self, event: Event, reason: str, now: dt.datetime) -> Decision:
-        """The step at hand has failed by it, be it optional or not: a message fails at one of its steps, and at no other
-        place."""
+        """The step at hand has failed by it, be it optional or not: a message always fails at one of its steps."""
         step = active(event)
         if step is None:
             return Complete(event)  # nothing lies ahead that could have been planned

@@ -125,7 +125,7 @@ class Writer:
         return [self._asked.popleft() for _ in range(min(len(self._asked), OPERATIONS_MAX))]
 
     def _done(self, batch: list[_Asked], results: list[Any], error: BaseException | None) -> None:
-        """What went wrong goes wrong again one by one, for the one that it belongs to: he is told of it, and no other."""
+        """What went wrong goes wrong again one by one, for whom it belongs to: nobody else is told of it."""
         if error is None and results:
             self._end(batch, results, None)
         else:
