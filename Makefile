@@ -9,7 +9,7 @@ GO_PACKAGES = golang-go golang-google-cloud-dev
 INSTALL_GO = { $(APT) install -yq $(GO_PACKAGES) || { $(APT) update -q && $(APT) install -yq $(GO_PACKAGES); }; } >/dev/null 2>&1
 BUILD_PUBSUB_SERVER = $(BIN)/python -m tests.bus.sites.pubsub_server.build
 
-.PHONY: run test check bench bench-quick setup pubsub-server lock clean
+.PHONY: run test check bench bench-quick setup pubsub-server proto lock clean
 
 run: setup ## serve on http://127.0.0.1:8080 from ./slipstream-data
 	$(BIN)/slipstream serve $(ARGS)
@@ -44,6 +44,9 @@ pubsub-server: setup ## what the tests of the pubsub driver talk to: Google's ow
 		echo 'installing Go, for the Pub/Sub server of the tests'; \
 		$(INSTALL_GO); \
 		$(BUILD_PUBSUB_SERVER) || echo 'so the tests of the pubsub driver will be skipped'; }
+
+proto: setup ## after changing proto/jobs.proto
+	$(BIN)/python -m grpc_tools.protoc -I proto --python_out=src/slipstream/jobs --pyi_out=src/slipstream/jobs proto/jobs.proto
 
 lock: ## after changing dependencies in pyproject.toml
 	uv pip compile --universal --generate-hashes --no-header --no-annotate --no-emit-index-url --group dev --python-version 3.11 pyproject.toml -o requirements.lock

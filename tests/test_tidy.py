@@ -23,7 +23,7 @@ def each(paths: list[Path]) -> pytest.MarkDecorator:
 
 LINES_MAX = 600
 
-ABOVE = ("client", "bus", "slip", "testing", "cli")
+ABOVE = ("client", "bus", "slip", "jobs", "testing", "cli")
 
 MAY_NOT_KNOW: dict[str, set[str]] = {
     "outcome": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
@@ -40,8 +40,21 @@ MAY_NOT_KNOW: dict[str, set[str]] = {
     "server": {"settings", *ABOVE},
     "settings": {"api", "router", "server", *ABOVE},
     "api": {"record", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
-    "client": {"record", "store", "engine", "router", "limits", "server", "settings", "bus", "slip", "testing", "cli"},
-    "bus": {"router", "limits", "server", "slip", "testing", "cli"},
+    "client": {
+        "record",
+        "store",
+        "engine",
+        "router",
+        "limits",
+        "server",
+        "settings",
+        "bus",
+        "slip",
+        "jobs",
+        "testing",
+        "cli",
+    },
+    "bus": {"router", "limits", "server", "slip", "jobs", "testing", "cli"},
     "slip": {
         "api",
         "record",
@@ -53,6 +66,22 @@ MAY_NOT_KNOW: dict[str, set[str]] = {
         "server",
         "settings",
         "client",
+        "jobs",
+        "testing",
+        "cli",
+    },
+    "jobs": {
+        "api",
+        "record",
+        "broker",
+        "store",
+        "engine",
+        "router",
+        "limits",
+        "server",
+        "settings",
+        "client",
+        "slip",
         "testing",
         "cli",
     },
