@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from slipstream.slip.store.store import StoreClosed, StoreUnavailable, Timer, Tracked, UnusableStore
 from slipstream.slip.store.summary import Summary, decode_summary, encode_summary, summary_of
-from slipstream.slip.store.writer import TOGETHER, Writer
+from slipstream.writer import TOGETHER, Writer
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""Writes to a store's file: one transaction and one sync for all that was asked for while the last was synced."""
+"""Writes to a file of SQLite: one transaction and one sync for all that was asked for while the last was synced."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Writer:
         self._cursor: sqlite3.Cursor | None = None
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="slipstream-slip-store", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="slipstream-sqlite", daemon=True)
 
     async def open(self) -> None:
         """Raises what `translate` makes of an error of `connect`; the thread has ended then."""

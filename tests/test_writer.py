@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.slip.store.writer import OPERATIONS_MAX, Writer
+from slipstream.writer import OPERATIONS_MAX, Writer
 from tests.client.loop import in_loop
 
 

@@ -1,0 +1,313 @@
+"""Where jobs begin: a manifest becomes a stored manifest, a line in the ledger, and a task for each resource.
+
+In that order, and each step may be taken again: the ledger first gives the job its id, so that whoever repeats a
+request with the same idempotency key goes on with the same job, wherever it was left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import secrets
+from collections.abc import AsyncIterator, Sequence
+
+import msgspec
+
+from slipstream.bus import Bus, BusError
+from slipstream.jobs.errors import JobsError, MalformedMessage
+from slipstream.jobs.handler import Handlers, Job, answer
+from slipstream.jobs.job_id import new_job_id
+from slipstream.jobs.keys import manifest_key
+from slipstream.jobs.ledger import Ledger, LedgerUnavailable, Submission
+from slipstream.jobs.ledger.ledger import now_ms
+from slipstream.jobs.manifest import InvalidManifest, Manifest, check_manifest, decode_manifest, encode_manifest
+from slipstream.jobs.messages import DownloadTask, JobState, JobStatus, check_trace_id, encode, encode_task
+from slipstream.jobs.publishing import attributes_of, message_id
+from slipstream.jobs.rate import Rate
+from slipstream.jobs.refusal import RefusalCode, Refused
+from slipstream.jobs.settings import JobSettings
+from slipstream.jobs.storage import ObjectMissing, StorageFailed, Storages
+from slipstream.jobs.streams import streams
+
+log = logging.getLogger(__name__)
+
+KEY_CHARS_MAX = 256
+TENANT_CHARS_MAX = 128
+FINISH_PAUSE_S_MAX = 30.0
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """The answer to a job that was taken."""
+
+    job_id: str
+    manifest_key: str
+    resource_count: int
+
+
+class Ingress:
+    """Takes jobs. There is one for a ledger."""
+
+    def __init__(self, bus: Bus, ledger: Ledger, storages: Storages, handlers: Handlers, settings: JobSettings) -> None:
+        self._bus = bus
+        self._ledger = ledger
+        self._storage = storages.default
+        self._handlers = handlers
+        self._settings = settings
+        self._streams = streams(settings.namespace)
+        self._rate = Rate(settings.rate_per_s, settings.rate_burst)
+        self._at_work: dict[str, asyncio.Lock] = {}
+        """By job: a request that is repeated while it is being answered waits for it."""
+        self._left = asyncio.Event()
+        """A job was left unfinished."""
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Ingress]:
+        """Meanwhile jobs that were left in the middle, by a crash or a bus that was away, are brought to their end."""
+        await self._clear_away()
+        self._left.set()
+        finishing = asyncio.create_task(self._finish_left())
+        try:
+            yield self
+        finally:
+            finishing.cancel()
+            await asyncio.wait({finishing})
+
+    async def submit(
+        self,
+        job_type: str,
+        data: bytes,
+        *,
+        tenant: str = "",
+        idempotency_key: str | None = None,
+        trace_id: str = "",
+    ) -> Accepted:
+        """Raises Refused. When it returns, every task is safe in the stream.
+
+        Example:
+            accepted = await ingress.submit("photos", manifest, idempotency_key="crawl-17")
+        """
+        if len(tenant) > TENANT_CHARS_MAX or (idempotency_key is not None and len(idempotency_key) > KEY_CHARS_MAX):
+            raise Refused(
+                RefusalCode.INVALID_PAYLOAD,
+                f"a tenant has at most {TENANT_CHARS_MAX} characters, an idempotency key {KEY_CHARS_MAX}",
+            )
+        config = self._handlers.config.type(job_type)
+        if config is None:
+            raise Refused(RefusalCode.UNSUPPORTED_JOB_TYPE, self._unsupported(job_type))
+        if wait_s := self._rate.take(tenant):
+            raise Refused(
+                RefusalCode.RATE_LIMITED,
+                f"more than {self._settings.rate_per_s:g} jobs a second of this tenant: try again in {wait_s:.1f} s",
+                retry_after_s=wait_s,
+            )
+        try:
+            check_trace_id(trace_id)
+            sent = decode_manifest(data, max_resources=self._settings.max_resources)
+        except (InvalidManifest, MalformedMessage) as error:
+            raise Refused(RefusalCode.INVALID_PAYLOAD, str(error)) from error
+        submission = Submission(
+            job_id=new_job_id(),
+            tenant=tenant,
+            job_type=job_type,
+            idempotency_key=idempotency_key or None,
+            digest=hashlib.sha256(encode_manifest(sent)).digest(),
+            trace_id=trace_id or secrets.token_hex(16),
+            stage="reserved",
+            resources=len(sent.resources),
+            created_ms=now_ms(),
+        )
+        job = self._job(submission)
+        manifest, tasks = await self._prepare(job, sent)
+        return await self._take(submission, manifest, tasks)
+
+    def _unsupported(self, job_type: str) -> str:
+        known = ", ".join(sorted(self._handlers.config.types))
+        if known:
+            return f"there is no job type {job_type!r:.80} here; there are: {known}"
+        return f"{job_type!r:.80} cannot be a job type: 1 to 64 of A-Z a-z 0-9 . _ -, the first a letter or digit"
+
+    def _job(self, submission: Submission) -> Job:
+        config = self._handlers.config.type(submission.job_type)
+        assert config is not None, "it was checked"
+        return Job(
+            submission.job_id,
+            submission.job_type,
+            submission.tenant,
+            manifest_key(submission.job_type, submission.job_id),
+            submission.trace_id,
+            config,
+        )
+
+    # What the handler makes of it
+
+    async def _prepare(self, job: Job, manifest: Manifest) -> tuple[Manifest, Sequence[DownloadTask]]:
+        handler = self._handlers.of(job.job_type)
+        try:
+            prepared: Manifest = await answer(handler.prepare_manifest(job, manifest))
+            check_manifest(prepared, max_resources=self._settings.max_resources)
+            return prepared, await self._tasks(job, prepared)
+        except InvalidManifest as error:
+            raise Refused(RefusalCode.INVALID_PAYLOAD, str(error)) from error
+        except Exception as error:
+            log.exception("the handler of %s failed", job.job_type)
+            raise Refused(
+                RefusalCode.HANDLER_FAILED, f"the handler of {job.job_type} failed: {type(error).__name__}: {error}"
+            ) from error
+
+    async def _tasks(self, job: Job, manifest: Manifest) -> Sequence[DownloadTask]:
+        """Raises JobsError for what no worker could do."""
+        tasks = list(await answer(self._handlers.of(job.job_type).build_tasks(job, manifest)))
+        ids = {task.resource_id for task in tasks}
+        if not tasks or len(ids) != len(tasks):
+            raise JobsError(
+                f"its {len(tasks)} tasks are of {len(ids)} resources: one for each is wanted, and at least one"
+            )
+        for task in tasks:
+            task.job_id, task.job_type = job.job_id, job.job_type  # the ledger counts by it
+            encode_task(task)
+        return tasks
+
+    # Step by step
+
+    async def _take(self, submission: Submission, manifest: Manifest, tasks: Sequence[DownloadTask]) -> Accepted:
+        try:
+            kept = await self._ledger.reserve(submission)
+            if kept.digest != submission.digest:
+                raise Refused(
+                    RefusalCode.INVALID_PAYLOAD,
+                    "this idempotency key was used for another manifest: choose a new one for a new job",
+                    job_id=kept.job_id,
+                )
+            if kept.job_id != submission.job_id:
+                manifest, tasks = await self._again(kept, manifest)
+            async with self._only(kept.job_id):
+                await self._to_the_end(kept, manifest, tasks)
+        except LedgerUnavailable as error:
+            raise Refused(
+                RefusalCode.LEDGER_FAILED, f"the ledger cannot be written: {error}", retry_after_s=1
+            ) from error
+        return Accepted(kept.job_id, manifest_key(kept.job_type, kept.job_id), len(tasks))
+
+    async def _again(self, kept: Submission, manifest: Manifest) -> tuple[Manifest, Sequence[DownloadTask]]:
+        """The tasks of the job that has the key."""
+        return await self._prepare(self._job(kept), manifest)
+
+    @contextlib.asynccontextmanager
+    async def _only(self, job_id: str) -> AsyncIterator[None]:
+        lock = self._at_work.setdefault(job_id, asyncio.Lock())
+        try:
+            async with lock:
+                yield
+        finally:
+            if not lock.locked():
+                self._at_work.pop(job_id, None)
+
+    async def _to_the_end(self, kept: Submission, manifest: Manifest, tasks: Sequence[DownloadTask]) -> None:
+        """From wherever it was left. A step that was taken already is taken again, to the same effect."""
+        stage = self._ledger.stage(kept.job_id)
+        if stage == "published":
+            return
+        key = manifest_key(kept.job_type, kept.job_id)
+        if stage == "reserved":
+            try:
+                await self._storage.put(key, encode_manifest(manifest), mime="application/json")
+            except StorageFailed as error:
+                await self._let_go(kept)
+                raise Refused(RefusalCode.STORAGE_FAILED, str(error), job_id=kept.job_id, retry_after_s=1) from error
+            await self._ledger.queue(kept.job_id, kept.job_type, kept.tenant, key, [task.resource_id for task in tasks])
+        try:
+            await self._publish(kept, key, tasks)
+        except BusError as error:
+            self._left.set()
+            raise Refused(
+                RefusalCode.PUBLISH_FAILED,
+                f"job {kept.job_id} is stored, but its tasks could not be published: {error}. It is finished when the "
+                "bus is back; a repeat with the same idempotency key tells",
+                job_id=kept.job_id,
+                retry_after_s=1,
+            ) from error
+        await self._ledger.published(kept.job_id)
+
+    async def _let_go(self, kept: Submission) -> None:
+        """Nothing was stored; without a key nobody can come back for it."""
+        if kept.idempotency_key is None:
+            await self._ledger.withdraw(kept.job_id)
+
+    async def _publish(self, kept: Submission, key: str, tasks: Sequence[DownloadTask]) -> None:
+        published = await asyncio.gather(*(self._publish_task(task) for task in tasks), return_exceptions=True)
+        for outcome in published:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        status = JobStatus(
+            job_id=kept.job_id,
+            job_type=kept.job_type,
+            state=JobState.JOB_STATE_QUEUED,
+            resources_total=len(tasks),
+            manifest_key=key,
+            tenant=kept.tenant,
+            timestamp_ms=kept.created_ms,
+        )
+        await self._bus.publish(
+            self._streams.status.topic,
+            encode(status),
+            attributes_of("JobStatus", kept.job_id, kept.trace_id),
+            kept.job_id,
+            message_id=message_id("queued", kept.job_id),
+        )
+
+    async def _publish_task(self, task: DownloadTask) -> None:
+        await self._bus.publish(
+            self._streams.tasks.topic,
+            encode(task),
+            attributes_of("DownloadTask", task.job_id, task.trace_id),
+            task.job_id,
+            message_id=message_id("task", task.job_id, task.resource_id),
+        )
+
+    # Those that were left
+
+    async def _clear_away(self) -> None:
+        """What was begun by a process that died before it was taken on, and that nobody can ask for again."""
+        for submission in self._ledger.unpublished():
+            if submission.stage == "reserved" and submission.idempotency_key is None:
+                with contextlib.suppress(StorageFailed):  # an orphan is all that is left then
+                    await self._storage.delete(manifest_key(submission.job_type, submission.job_id))
+                await self._ledger.withdraw(submission.job_id)
+
+    async def _finish_left(self) -> None:
+        pause_s = 0.5
+        while True:
+            await self._left.wait()
+            self._left.clear()
+            try:
+                await self._finish_all()
+                pause_s = 0.5
+            except (Refused, JobsError) as error:
+                log.warning("jobs that were left cannot be finished yet, trying on: %s", error)
+                self._left.set()
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, FINISH_PAUSE_S_MAX)
+            except Exception:
+                log.exception("jobs that were left cannot be finished; those of others are")
+
+    async def _finish_all(self) -> None:
+        for submission in self._ledger.unpublished():
+            if submission.stage == "queued":
+                await self._finish(submission)
+
+    async def _finish(self, submission: Submission) -> None:
+        if self._handlers.config.type(submission.job_type) is None:
+            log.error("job %s was left, and its type %s is not there any more", submission.job_id, submission.job_type)
+            return
+        job = self._job(submission)
+        try:
+            data = await self._storage.get(job.manifest_key)
+        except ObjectMissing:
+            log.exception("job %s was left, and its manifest is gone: it cannot be finished", submission.job_id)
+            return
+        manifest = decode_manifest(data, max_resources=self._settings.max_resources)
+        async with self._only(submission.job_id):
+            await self._to_the_end(submission, manifest, await self._tasks(job, manifest))
+        log.info("job %s, which was left unpublished, is finished", submission.job_id)

@@ -1,0 +1,239 @@
+"""How the ledger takes in what it is told: functions of the database alone, many of them in one transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from slipstream.jobs.job_id import made_at_ms
+from slipstream.jobs.ledger.snapshot import ENDED, JobSnapshot, Rank, State, state_of
+from slipstream.jobs.ledger.telling import Told
+
+COLUMNS = (
+    "job_id, job_type, tenant, manifest_key, declared, known, begun, counted_completed, counted_failed, "
+    "told_ms, told_completed, told_failed, error_code, error_message, error_ms, log_partition, log_offset, "
+    "created_ms, updated_ms, state, untold, unfinalized"
+)
+
+ERROR_CHARS_MAX = 1_000
+
+
+class Row(msgspec.Struct, gc=False):
+    """A job as its row has it."""
+
+    job_id: str
+    job_type: str = ""
+    tenant: str = ""
+    manifest_key: str = ""
+    declared: int = 0
+    """How many resources somebody said there are."""
+    known: int = 0
+    """How many were heard of."""
+    begun: int = 0
+    counted_completed: int = 0
+    counted_failed: int = 0
+    told_ms: int = 0
+    told_completed: int = 0
+    told_failed: int = 0
+    error_code: str = ""
+    error_message: str = ""
+    error_ms: int = 0
+    log_partition: int = 0
+    log_offset: int = -1
+    created_ms: int = 0
+    updated_ms: int = 0
+    state: State = "queued"
+    untold: int = 0
+    unfinalized: int = 0
+
+    @property
+    def total(self) -> int:
+        return max(self.declared, self.known)
+
+    @property
+    def completed(self) -> int:
+        """Counted here, or elsewhere by those who tell it: what was missed here was not missed there."""
+        return max(self.counted_completed, min(self.told_completed, self.total))
+
+    @property
+    def failed(self) -> int:
+        return min(max(self.counted_failed, self.told_failed), self.total - self.completed)
+
+    def snapshot(self) -> JobSnapshot:
+        return JobSnapshot(
+            job_id=self.job_id,
+            job_type=self.job_type,
+            tenant=self.tenant,
+            state=self.state,
+            resources_total=self.total,
+            resources_completed=self.completed,
+            resources_failed=self.failed,
+            manifest_key=self.manifest_key,
+            last_error_code=self.error_code,
+            last_error_message=self.error_message,
+            log_offset=self.log_offset,
+            log_partition=self.log_partition,
+            created_ms=self.created_ms,
+            updated_ms=self.updated_ms,
+        )
+
+
+def load(cursor: sqlite3.Cursor, job_id: str) -> Row | None:
+    found = cursor.execute(f"SELECT {COLUMNS} FROM jobs WHERE job_id = ?", (job_id,)).fetchone()
+    return None if found is None else Row(*found)
+
+
+def save(cursor: sqlite3.Cursor, row: Row) -> None:
+    """With the state that follows from its numbers."""
+    state = state_of(row.total, row.completed, row.failed, begun=bool(row.begun))
+    if state != row.state and state in ENDED:
+        row.unfinalized = 1
+    row.state = state
+    places = ", ".join("?" * len(row.__struct_fields__))
+    cursor.execute(f"REPLACE INTO jobs ({COLUMNS}) VALUES ({places})", msgspec.structs.astuple(row))
+
+
+def queue(
+    cursor: sqlite3.Cursor,
+    job_id: str,
+    job_type: str,
+    tenant: str,
+    manifest_key: str,
+    resources: Sequence[str],
+    now_ms: int,
+) -> None:
+    """The ingress has taken it on."""
+    row = load(cursor, job_id) or Row(job_id, created_ms=now_ms, updated_ms=now_ms)
+    row.job_type, row.tenant, row.manifest_key = job_type, tenant, manifest_key
+    row.declared = max(row.declared, len(resources))
+    cursor.executemany(
+        "INSERT OR IGNORE INTO resources (job_id, resource_id, rank, updated_ms) VALUES (?, ?, 0, ?)",
+        [(job_id, resource, now_ms) for resource in resources],
+    )
+    row.known = _count_known(cursor, job_id)
+    save(cursor, row)
+    cursor.execute("UPDATE submissions SET stage = 'queued' WHERE job_id = ? AND stage = 'reserved'", (job_id,))
+
+
+def fold_logs(
+    cursor: sqlite3.Cursor, topic: str, partition: int, heard: Iterable[Told], next_offset: int, now_ms: int
+) -> list[JobSnapshot]:
+    """Returns the jobs that have changed. How far was read is noted with it; not where `next_offset` is -1."""
+    rows: dict[str, Row] = {}
+    changed: set[str] = set()
+    for told in heard:
+        row = rows.get(told.job_id)
+        if row is None:
+            row = rows[told.job_id] = load(cursor, told.job_id) or _new(told, now_ms)
+        if row.log_offset < 0 and told.offset >= 0:
+            row.log_offset, row.log_partition = told.offset, partition
+            changed.add(told.job_id)
+        if _fold(cursor, row, told, now_ms):
+            changed.add(told.job_id)
+    for job_id in changed:
+        row = rows[job_id]
+        row.untold, row.updated_ms = 1, max(now_ms, row.updated_ms + 1)
+        save(cursor, row)
+    if next_offset >= 0:
+        cursor.execute("REPLACE INTO positions VALUES (?, ?, ?)", (topic, partition, next_offset))
+    return [rows[job_id].snapshot() for job_id in changed]
+
+
+def _new(told: Told, now_ms: int) -> Row:
+    """A job that did not come by the ingress, or whose QUEUED is still on its way."""
+    created_ms = made_at_ms(told.job_id) or told.at_ms or now_ms
+    return Row(told.job_id, created_ms=created_ms, updated_ms=now_ms)
+
+
+def _fold(cursor: sqlite3.Cursor, row: Row, told: Told, now_ms: int) -> bool:
+    """Whether it was news."""
+    fields = told.fields
+    if not row.job_type and fields.get("job_type"):
+        row.job_type, row.tenant = fields["job_type"], fields.get("tenant", "")
+        row.manifest_key = fields.get("manifest_key", "")
+    found = cursor.execute(
+        "SELECT rank FROM resources WHERE job_id = ? AND resource_id = ?", (row.job_id, told.resource_id)
+    ).fetchone()
+    before = -1 if found is None else found[0]
+    if told.rank <= before and not (told.rank == before == Rank.FAILED):
+        return False
+    cursor.execute(
+        "REPLACE INTO resources VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            row.job_id,
+            told.resource_id,
+            told.rank,
+            fields.get("key", ""),
+            _number(fields.get("bytes")),
+            fields.get("sha256", ""),
+            fields.get("mime", ""),
+            fields.get("code", ""),
+            told.message[:ERROR_CHARS_MAX] if told.rank == Rank.FAILED else "",
+            _number(fields.get("attempts")),
+            told.at_ms or now_ms,
+        ),
+    )
+    row.known += found is None
+    row.begun = 1
+    row.counted_failed += (told.rank == Rank.FAILED) - (before == Rank.FAILED)
+    row.counted_completed += told.rank == Rank.COMPLETED
+    if told.rank == Rank.FAILED and told.at_ms >= row.error_ms:
+        row.error_code, row.error_message = fields.get("code", ""), told.message[:ERROR_CHARS_MAX]
+        row.error_ms = told.at_ms
+    elif told.rank == Rank.COMPLETED and row.told_failed and before == Rank.FAILED:
+        row.told_failed -= 1  # a replay: what was told before it no longer holds
+    return True
+
+
+def fold_status(cursor: sqlite3.Cursor, status: dict[str, Any], now_ms: int) -> JobSnapshot | None:
+    """What somebody says of a job on jobs.status: the newest counts. None if it is no news."""
+    row = load(cursor, status["job_id"])
+    at_ms = status["timestamp_ms"]
+    if row is None:
+        created_ms = made_at_ms(status["job_id"]) or at_ms or now_ms
+        row = Row(status["job_id"], created_ms=created_ms, updated_ms=at_ms or now_ms, told_ms=-1)
+    if at_ms < row.told_ms:
+        return None
+    row.told_ms = at_ms
+    row.job_type = row.job_type or status["job_type"]
+    row.tenant = row.tenant or status["tenant"]
+    row.manifest_key = row.manifest_key or status["manifest_key"]
+    row.declared = max(row.declared, status["resources_total"])
+    row.told_completed, row.told_failed = status["resources_completed"], status["resources_failed"]
+    if status["is_begun"]:
+        row.begun = 1
+    if status["last_error_code"] and at_ms >= row.error_ms:
+        row.error_code, row.error_message = status["last_error_code"], status["last_error_message"]
+        row.error_ms = at_ms
+    row.updated_ms = max(row.updated_ms, at_ms)
+    save(cursor, row)
+    return row.snapshot()
+
+
+def forget(cursor: sqlite3.Cursor, before_ms: int, limit: int) -> int:
+    """Some of the jobs that nothing has happened to for long: those who ask meanwhile get their turn in between."""
+    jobs = cursor.execute("SELECT job_id FROM jobs WHERE updated_ms < ? LIMIT ?", (before_ms, limit)).fetchall()
+    for table in ("resources", "submissions", "jobs"):
+        cursor.executemany(f"DELETE FROM {table} WHERE job_id = ?", jobs)
+    # What was reserved and never taken on, and nobody came back for.
+    cursor.execute("DELETE FROM submissions WHERE stage = 'reserved' AND created_ms < ?", (before_ms,))
+    cursor.execute("DELETE FROM replays WHERE at_ms < ?", (before_ms,))
+    return len(jobs)
+
+
+def start_over(cursor: sqlite3.Cursor) -> None:
+    """Read the streams again from their beginnings. What is known stays: to hear it again changes nothing."""
+    cursor.execute("DELETE FROM positions")
+    cursor.execute("UPDATE jobs SET told_ms = 0")
+
+
+def _count_known(cursor: sqlite3.Cursor, job_id: str) -> int:
+    count: int = cursor.execute("SELECT count(*) FROM resources WHERE job_id = ?", (job_id,)).fetchone()[0]
+    return count
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else 0

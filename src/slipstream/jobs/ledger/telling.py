@@ -1,0 +1,47 @@
+"""What a worker tells in a JobLog, beyond its text: which step of which task it was, and what came of it.
+
+The fields of a log are text. Those here are what the ledger adds up, so both sides read this page only.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from slipstream.jobs.ledger.snapshot import Rank
+from slipstream.jobs.messages import DownloadTask, JobLog
+
+STEP = "step"
+STARTED, DOWNLOADED, STORED, RETRY, FAILED = "started", "downloaded", "stored", "retry", "failed"
+
+_RANKS = {
+    STARTED: Rank.IN_PROGRESS,
+    DOWNLOADED: Rank.IN_PROGRESS,
+    RETRY: Rank.IN_PROGRESS,
+    FAILED: Rank.FAILED,
+    STORED: Rank.COMPLETED,
+}
+
+
+class Told(msgspec.Struct, frozen=True, gc=False):
+    """A log, as far as the ledger cares."""
+
+    job_id: str
+    resource_id: str
+    rank: Rank
+    offset: int
+    at_ms: int
+    fields: dict[str, str]
+    message: str
+
+
+def told(log: JobLog, offset: int) -> Told | None:
+    """None for a log that says nothing of a resource, such as a handler's own."""
+    rank = _RANKS.get(log.fields.get(STEP, ""))
+    if rank is None or not log.job_id or not log.resource_id:
+        return None
+    return Told(log.job_id, log.resource_id, rank, offset, log.timestamp_ms, dict(log.fields), log.message)
+
+
+def started_fields(task: DownloadTask) -> dict[str, str]:
+    """What the ledger cannot know of a job that did not come by the ingress."""
+    return {"job_type": task.job_type, "tenant": task.tenant, "manifest_key": task.manifest_key, "url": task.url}

@@ -1,0 +1,27 @@
+"""How messages of jobs are put on the bus: the attributes they travel with, and the ids that repeats are known by."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+
+PROTOBUF = "application/x-protobuf"
+LEDGER = "ledger"
+"""The attribute by which a ledger knows the JobStatus that it has published itself."""
+
+
+def attributes_of(kind: str, job_id: str, trace_id: str = "") -> dict[str, str]:
+    """`kind` is the message's name in proto/jobs.proto."""
+    attributes = {"contentType": PROTOBUF, "messageType": f"fetchbox.jobs.{kind}", "correlationId": job_id}
+    if len(trace_id) == 32:
+        attributes["traceparent"] = f"00-{trace_id}-{secrets.token_hex(8)}-01"
+    return attributes
+
+
+def message_id(*parts: str) -> str:
+    """Of a fixed length and of plain characters, whatever the parts are: not every engine takes all in an id."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode()
+        digest.update(len(data).to_bytes(4, "big") + data)
+    return digest.hexdigest()

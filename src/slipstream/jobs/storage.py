@@ -1,0 +1,241 @@
+"""Where objects are stored: a folder or a bucket, through obstore."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from queue import SimpleQueue
+from typing import IO, Any, TypeAlias
+from urllib.parse import urlsplit
+
+import obstore
+from obstore.exceptions import BaseError, NotFoundError, PermissionDeniedError, UnauthenticatedError
+from obstore.store import LocalStore, ObjectStore, from_url
+
+from slipstream.jobs.config import JobConfig, StorageConfig
+from slipstream.jobs.errors import InvalidJobs, JobsError
+
+DEFAULT = ""
+"""The name of the storage that is meant where none is named."""
+
+Content: TypeAlias = bytes | IO[bytes]
+
+_STOP = None
+
+
+class StorageFailed(JobsError):
+    """The store did not do it, as far as anybody here knows. It may be tried again, unless it is denied."""
+
+    def __init__(self, message: str, *, is_denied: bool = False) -> None:
+        super().__init__(message)
+        self.is_denied = is_denied
+        """The credentials do not suffice: trying again does not help."""
+
+
+class ObjectMissing(JobsError):
+    """There is no such object."""
+
+
+class Storage:
+    """One place. What `put` has returned from is stored as a whole; before, there is nothing, or what was there."""
+
+    def __init__(self, name: str, config: StorageConfig, *, sync: bool = True) -> None:
+        self.name = name
+        self.shown = _shown(config.url)
+        """Without names and passwords."""
+        self._store, folder = _open(config)
+        self._folder = folder
+        self._keeps_attributes = folder is None
+        self._sync = _Sync(folder) if folder is not None and sync else None
+
+    async def put(
+        self, key: str, content: Content, *, mime: str = "", metadata: Mapping[str, str] | None = None
+    ) -> None:
+        """Raises StorageFailed. A file is read from its beginning, and never held in memory as a whole."""
+        attributes = self._attributes(mime, metadata)
+        try:
+            if isinstance(content, bytes):
+                await obstore.put_async(self._store, key, content, attributes=attributes, use_multipart=False)
+            else:
+                await asyncio.to_thread(content.seek, 0)
+                await obstore.put_async(self._store, key, content, attributes=attributes)
+            if self._sync is not None:
+                await self._sync.done(key)
+        except (BaseError, OSError, ValueError, NotImplementedError) as error:
+            raise self._failed(f"{key} cannot be stored", error) from error
+
+    async def get(self, key: str) -> bytes:
+        """Raises ObjectMissing, StorageFailed."""
+        try:
+            return bytes(await (await obstore.get_async(self._store, key)).bytes_async())
+        except (NotFoundError, FileNotFoundError) as error:
+            raise ObjectMissing(f"there is no {key} in {self.shown}") from error
+        except (BaseError, OSError, ValueError) as error:
+            raise self._failed(f"{key} cannot be read", error) from error
+
+    async def delete(self, *keys: str) -> None:
+        """Those that are there. Raises StorageFailed."""
+        for key in keys:
+            try:
+                await obstore.delete_async(self._store, key)
+            except (NotFoundError, FileNotFoundError):
+                continue
+            except (BaseError, OSError, ValueError) as error:
+                raise self._failed(f"{key} cannot be deleted", error) from error
+
+    async def keys(self, prefix: str) -> AsyncIterator[str]:
+        """Of everything below the prefix. Raises StorageFailed."""
+        try:
+            async for page in obstore.list(self._store, prefix):
+                for meta in page:
+                    yield meta["path"]
+        except (BaseError, OSError) as error:
+            raise self._failed(f"{prefix} cannot be listed", error) from error
+
+    async def check(self) -> None:
+        """Raises StorageFailed if it does not answer."""
+        try:
+            await self.get("manifests/.none")
+        except ObjectMissing:
+            return
+
+    def close(self) -> None:
+        if self._sync is not None:
+            self._sync.close()
+
+    def _attributes(self, mime: str, metadata: Mapping[str, str] | None) -> Any:
+        """A folder has no place for them."""
+        if not self._keeps_attributes:
+            return None
+        return {**({"Content-Type": mime} if mime else {}), **(metadata or {})} or None
+
+    def _failed(self, what: str, error: Exception) -> StorageFailed:
+        denied = isinstance(error, PermissionDeniedError | UnauthenticatedError | PermissionError)
+        # obstore appends the source of the error in Rust's own notation, which helps nobody here.
+        reason = str(error).partition("\n\nDebug source:")[0].strip() or type(error).__name__
+        return StorageFailed(f"{what} in {self.shown}: {reason}", is_denied=denied)
+
+
+class Storages:
+    """Those of a configuration, by name; the one of JOBS_STORAGE has none."""
+
+    def __init__(self, url: str, config: JobConfig, *, sync: bool = True) -> None:
+        configs = {DEFAULT: StorageConfig(url=url), **config.storages}
+        self._by_name = {name: Storage(name, each, sync=sync) for name, each in configs.items()}
+
+    @property
+    def default(self) -> Storage:
+        return self._by_name[DEFAULT]
+
+    def find(self, name: str) -> Storage | None:
+        return self._by_name.get(name)
+
+    def close(self) -> None:
+        for storage in self._by_name.values():
+            storage.close()
+
+
+class _Sync:
+    """Has what was written to a folder on its disk before anybody counts on it: a store writes files and renames them,
+    and leaves it to the system when they reach the disk.
+
+    A thread of its own, which syncs everything that was asked for while it was busy, and then says so once.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._asked: SimpleQueue[tuple[asyncio.Future[None], str] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="slipstream-object-sync", daemon=True)
+        self._thread.start()
+
+    def done(self, key: str) -> asyncio.Future[None]:
+        """Done when the file, and its name, are on the disk."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._asked.put((future, key))
+        return future
+
+    def close(self) -> None:
+        self._asked.put(_STOP)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (first := self._asked.get()) is not _STOP:
+            batch = [first]
+            is_last = False
+            while not self._asked.empty():
+                item = self._asked.get()
+                if item is _STOP:
+                    is_last = True
+                    break
+                batch.append(item)
+            self._sync(batch)
+            if is_last:
+                return
+
+    def _sync(self, batch: list[tuple[asyncio.Future[None], str]]) -> None:
+        outcomes: list[tuple[asyncio.Future[None], OSError | None]] = []
+        for future, key in batch:
+            try:
+                _fsync(self._folder / key)
+                outcomes.append((future, None))
+            except OSError as error:
+                outcomes.append((future, error))
+        # The names: in the folders, and in those above that may be new.
+        for folder in {parent for _, key in batch for parent in (self._folder / key).parents}:
+            if folder == self._folder or self._folder in folder.parents:
+                try:
+                    _fsync(folder)
+                except OSError as error:
+                    outcomes = [(future, failed or error) for future, failed in outcomes]
+        loop = batch[0][0].get_loop()
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(_tell, outcomes)
+
+
+def _tell(outcomes: list[tuple[asyncio.Future[None], OSError | None]]) -> None:
+    for future, error in outcomes:
+        if future.done():
+            continue  # whoever waited has gone
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _open(config: StorageConfig) -> tuple[ObjectStore, Path | None]:
+    """The store, and its folder if it is one. Raises InvalidJobs."""
+    url = config.url
+    scheme = urlsplit(url).scheme
+    try:
+        if scheme in {"", "file"}:
+            folder = Path(urlsplit(url).path if scheme else url).absolute()
+            folder.mkdir(parents=True, exist_ok=True)
+            return LocalStore(folder, mkdir=True), folder
+        options: dict[str, Any] = dict(config.options)
+        endpoint = str(
+            options.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+        )
+        client: dict[str, Any] = {"timeout": "600s"}
+        if endpoint:
+            options.setdefault("endpoint", endpoint)
+            client["allow_http"] = endpoint.startswith("http:")
+        return from_url(url, config=options, client_options=client), None  # type: ignore[call-overload]
+    except (BaseError, OSError, ValueError, TypeError) as error:
+        reason = str(error).partition("\n\nDebug source:")[0]
+        raise InvalidJobs(f"the storage {_shown(url)} cannot be used: {reason}") from error
+
+
+def _shown(url: str) -> str:
+    parts = urlsplit(url)
+    return url if "@" not in parts.netloc else url.replace(parts.netloc, parts.netloc.rpartition("@")[2])

@@ -1,0 +1,251 @@
+"""A worker: takes tasks, downloads and stores what they name, and tells what became of it.
+
+A task is acked when its end is safe in the streams, and not before. Whoever dies leaves it to another, who does it again:
+to store a resource twice leaves one object, and the ledger counts it once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import AsyncIterator
+
+from yarl import URL
+
+from slipstream.bus import Bus, Message, Retry, SubscribeOptions
+from slipstream.jobs.config import JobConfig
+from slipstream.jobs.download.fetch import Fetched, Fetcher
+from slipstream.jobs.download.spool import Spool
+from slipstream.jobs.errors import MalformedMessage
+from slipstream.jobs.failure import Code, TaskFailed
+from slipstream.jobs.ledger.telling import DOWNLOADED, FAILED, RETRY, STARTED, STORED, started_fields
+from slipstream.jobs.messages import DeadLetterTask, DownloadTask, LogLevel, TaskAttributes, decode_task, encode
+from slipstream.jobs.metrics import metrics_in
+from slipstream.jobs.plan import Plan, Planner
+from slipstream.jobs.publishing import attributes_of, message_id
+from slipstream.jobs.reporter import Reporter
+from slipstream.jobs.settings import JobSettings
+from slipstream.jobs.storage import StorageFailed, Storages
+from slipstream.jobs.streams import WORKERS, streams
+
+log = logging.getLogger(__name__)
+
+EXHAUSTED = "handed out {} times, and never done: workers died of it, or its host kept asking to wait"
+
+
+class Worker:
+    """Any number of them share the tasks.
+
+    Example:
+        async with open_bus() as bus, Worker(settings, config, storages).running(bus):
+            await bus.until_stopped()
+    """
+
+    def __init__(self, settings: JobSettings, config: JobConfig, storages: Storages) -> None:
+        """Raises InvalidJobs."""
+        self._settings = settings
+        self._planner = Planner(config, storages)
+        self._streams = streams(settings.namespace)
+        self._bus: Bus
+        self._fetcher: Fetcher
+        self._reporter: Reporter
+
+    @contextlib.asynccontextmanager
+    async def running(self, bus: Bus) -> AsyncIterator[Worker]:
+        settings = self._settings
+        self._bus = bus
+        self._reporter = Reporter(bus, self._streams.logs.topic)
+        self._metrics = metrics_in(bus.registry)
+        async with Fetcher(settings) as self._fetcher:
+            for stream in self._streams.all():
+                await bus.ensure_topic(
+                    stream.topic, stream.partitions, stream.retention_ms / 1000, stream.retention_bytes
+                )
+            options = SubscribeOptions(
+                max_in_flight=max(settings.max_in_flight, settings.concurrency),
+                ack_deadline=settings.ack_deadline_ms / 1000,
+                extend_for=settings.total_timeout_ms * settings.max_attempts / 1000 + settings.hold_ms,
+                # What cannot be done is a DeadLetterTask of ours; what comes again does so because a worker died, or
+                # the bus was away, and is tried until it works.
+                max_deliver=0,
+                dead_letter_topic=self._streams.dlq.topic,
+            )
+            subscription = await bus.subscribe(self._streams.tasks.topic, WORKERS, self._take, options)
+            try:
+                yield self
+            finally:
+                await subscription.close(bus.settings.drain_timeout_ms / 1000)
+
+    async def _take(self, message: Message) -> None:
+        with self._metrics.in_progress.track_inprogress(), self._metrics.seconds.time():
+            try:
+                task = decode_task(message.data)
+            except MalformedMessage as error:
+                await self._bury(message, _remains(message), TaskFailed(Code.SYSTEM_MALFORMED_TASK, str(error)), 0)
+                return
+            attempts = _Attempts(task.attempt)
+            try:
+                await self._work(message, task, attempts)
+            except TaskFailed as failure:
+                await self._bury(message, task, failure, attempts.made)
+
+    async def _work(self, message: Message, task: DownloadTask, attempts: _Attempts) -> None:
+        if message.attempt > self._settings.max_deliveries:
+            raise TaskFailed(Code.SYSTEM_EXHAUSTED, EXHAUSTED.format(message.attempt - 1))
+        await self._reporter.mention(task, STARTED, "started", **started_fields(task))
+        began_at = time.perf_counter()
+        plan = self._planner.plan(task)
+        with Spool(self._settings, plan.checksum) as spool:
+            fetched = await self._download(task, plan, spool, attempts)
+            mime = fetched.mime or task.attributes.mime_hint
+            await self._reporter.mention(
+                task,
+                DOWNLOADED,
+                f"downloaded {spool.size} bytes",
+                status=fetched.status,
+                bytes=spool.size,
+                url=fetched.url,
+                redirects=fetched.redirects or "",
+            )
+            await self._store(task, plan, spool, mime)
+            await self._reporter.tell(
+                task,
+                STORED,
+                f"stored {spool.size} bytes as {plan.key}",
+                key=plan.key,
+                storage=plan.storage.name,
+                bytes=spool.size,
+                sha256=spool.sha256,
+                mime=mime,
+                attempts=attempts.made,
+                duration_ms=round((time.perf_counter() - began_at) * 1000),
+            )
+            self._metrics.bytes.inc(spool.size)
+        self._metrics.tasks.labels("stored", "").inc()
+
+    # Downloading
+
+    async def _download(self, task: DownloadTask, plan: Plan, spool: Spool, attempts: _Attempts) -> Fetched:
+        """Attempt after attempt. Raises TaskFailed when there is no other, and Retry to wait elsewhere than here."""
+        while True:
+            self._wait_elsewhere(self._fetcher.hosts.delay_s(_host(task.url)), "its host asked to wait")
+            attempts.made += 1
+            proxy = plan.proxies[(attempts.made - 1) % len(plan.proxies)]
+            try:
+                fetched = await self._fetcher.fetch(task.url, plan.headers, spool, proxy=proxy)
+                spool.verify()
+            except TaskFailed as failure:
+                pause_s = self._pause_s(failure, attempts.made)
+                if not failure.is_retryable or attempts.made >= self._settings.max_attempts:
+                    raise
+                await self._mention_retry(task, failure, attempts, pause_s)
+                if failure.code == Code.DOWNLOAD_CHECKSUM:
+                    await spool.start_anew()
+                self._wait_elsewhere(pause_s, str(failure))
+                await asyncio.sleep(pause_s)
+            else:
+                return fetched
+
+    def _pause_s(self, failure: TaskFailed, attempt: int) -> float:
+        """Doubling, with a random part, so that those who failed together do not come again together; and as long as
+        the server has asked for."""
+        settings = self._settings
+        backoff_s = min(settings.retry_base_ms * 2 ** min(attempt - 1, 32), settings.retry_longest_ms) / 1000
+        asked_s = min(failure.retry_after_s or 0.0, settings.retry_after_max_ms / 1000)
+        return max(backoff_s * (1 + random.random() / 2), asked_s)
+
+    def _wait_elsewhere(self, pause_s: float, why: str) -> None:
+        """A task that has to wait for long is given back: here it would keep others out."""
+        if pause_s > self._settings.hold_ms / 1000:
+            raise Retry(why, delay_ms=round(pause_s * 1000))
+
+    async def _mention_retry(self, task: DownloadTask, failure: TaskFailed, attempts: _Attempts, pause_s: float) -> None:
+        self._metrics.retries.labels(failure.code).inc()
+        await self._reporter.mention(
+            task,
+            RETRY,
+            f"attempt {attempts.made} failed, the next is in {pause_s:.1f} s: {failure.message}",
+            level=LogLevel.LOG_LEVEL_WARN,
+            code=failure.code,
+            attempts=attempts.made,
+        )
+
+    # Storing
+
+    async def _store(self, task: DownloadTask, plan: Plan, spool: Spool, mime: str) -> None:
+        """With attempts of its own: what was downloaded is there, and need not be again."""
+        settings = self._settings
+        for attempt in range(1, settings.upload_attempts + 1):
+            try:
+                async with asyncio.timeout(settings.upload_timeout_ms / 1000):
+                    await plan.storage.put(plan.key, spool.content(), mime=mime, metadata=plan.metadata)
+                return
+            except TimeoutError:
+                failure = TaskFailed(
+                    Code.UPLOAD_TIMEOUT, f"{plan.key} was not stored in {settings.upload_timeout_ms} ms", is_retryable=True
+                )
+            except StorageFailed as error:
+                code = Code.UPLOAD_DENIED if error.is_denied else Code.UPLOAD_FAILED
+                failure = TaskFailed(code, str(error), is_retryable=not error.is_denied)
+            if not failure.is_retryable or attempt == settings.upload_attempts:
+                raise failure
+            pause_s = self._pause_s(failure, attempt)
+            await self._mention_retry(task, failure, _Attempts(attempt), pause_s)
+            await asyncio.sleep(pause_s)
+
+    # The end of those that cannot be done
+
+    async def _bury(self, message: Message, task: DownloadTask, failure: TaskFailed, attempts: int) -> None:
+        """The dead letter first: a resource that counts as failed is always to be found there."""
+        task.attempt = attempts
+        letter = DeadLetterTask(
+            task=task,
+            failure_code=failure.code,
+            failure_message=failure.message,
+            attempts=attempts,
+            failed_at_ms=time.time_ns() // 1_000_000,
+        )
+        published_at = str(message.published_at.timestamp())
+        await self._bus.publish(
+            self._streams.dlq.topic,
+            encode(letter),
+            attributes_of("DeadLetterTask", task.job_id, task.trace_id),
+            task.job_id,
+            message_id=message_id("dead", message.topic, message.id, published_at),
+        )
+        self._metrics.tasks.labels("failed", failure.code).inc()
+        if task.job_id and task.resource_id:
+            await self._reporter.tell(
+                task,
+                FAILED,
+                failure.message,
+                level=LogLevel.LOG_LEVEL_ERROR,
+                code=failure.code,
+                attempts=attempts,
+                **started_fields(task),
+            )
+        log.info("%s of job %s is a dead letter: %s", task.resource_id, task.job_id, failure)
+
+
+class _Attempts:
+    """How many were made at a task."""
+
+    __slots__ = ("made",)
+
+    def __init__(self, made: int) -> None:
+        self.made = made
+
+
+def _remains(message: Message) -> DownloadTask:
+    """What cannot be read, whole, for whoever can: and of what it belongs to as much as is known."""
+    return DownloadTask(job_id=message.key[:128], attributes=TaskAttributes(extra=message.data))
+
+
+def _host(url: str) -> str:
+    try:
+        return (URL(url).raw_host or "").rstrip(".")
+    except ValueError:
+        return ""
