@@ -14,7 +14,9 @@ class JobMetrics:
         self.tasks = Counter(
             "jobs_tasks", "Tasks that came to an end: stored, failed.", ["outcome", "code"], registry=registry
         )
-        self.retries = Counter("jobs_retries", "Attempts that failed, with another to come.", ["code"], registry=registry)
+        self.retries = Counter(
+            "jobs_retries", "Attempts that failed, with another to come.", ["code"], registry=registry
+        )
         self.bytes = Counter("jobs_stored_bytes", "Bytes of the resources that were stored.", registry=registry)
         self.seconds = Histogram(
             "jobs_task_seconds", "From taking a task to its end.", buckets=SECONDS, registry=registry

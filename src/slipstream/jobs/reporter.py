@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from slipstream.bus import Bus
 from slipstream.jobs.ledger.telling import STEP
@@ -16,7 +17,12 @@ class Reporter:
         self._topic = topic
 
     async def mention(
-        self, task: DownloadTask, step: str, text: str, *, level: LogLevel = LogLevel.LOG_LEVEL_INFO, **fields: object
+        self,
+        task: DownloadTask,
+        step: str,
+        text: str,
+        fields: Mapping[str, object],
+        level: LogLevel = LogLevel.LOG_LEVEL_INFO,
     ) -> None:
         """On its way when this returns: a step on which nothing depends."""
         await self._bus.send(
@@ -27,7 +33,12 @@ class Reporter:
         )
 
     async def tell(
-        self, task: DownloadTask, step: str, text: str, *, level: LogLevel = LogLevel.LOG_LEVEL_INFO, **fields: object
+        self,
+        task: DownloadTask,
+        step: str,
+        text: str,
+        fields: Mapping[str, object],
+        level: LogLevel = LogLevel.LOG_LEVEL_INFO,
     ) -> None:
         """Safe in the stream when this returns: what became of the task. Raises BusError."""
         await self._bus.publish(
@@ -38,7 +49,7 @@ class Reporter:
         )
 
 
-def _encoded(task: DownloadTask, step: str, text: str, level: LogLevel, fields: dict[str, object]) -> bytes:
+def _encoded(task: DownloadTask, step: str, text: str, level: LogLevel, fields: Mapping[str, object]) -> bytes:
     return encode(
         JobLog(
             job_id=task.job_id,

@@ -1,7 +1,7 @@
 """A worker: takes tasks, downloads and stores what they name, and tells what became of it.
 
-A task is acked when its end is safe in the streams, and not before. Whoever dies leaves it to another, who does it again:
-to store a resource twice leaves one object, and the ledger counts it once.
+A task is acked when its end is safe in the streams, and not before. Whoever dies leaves it to another, who does it
+again: to store a resource twice leaves one object, and the ledger counts it once.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Worker:
     async def _work(self, message: Message, task: DownloadTask, attempts: _Attempts) -> None:
         if message.attempt > self._settings.max_deliveries:
             raise TaskFailed(Code.SYSTEM_EXHAUSTED, EXHAUSTED.format(message.attempt - 1))
-        await self._reporter.mention(task, STARTED, "started", **started_fields(task))
+        await self._reporter.mention(task, STARTED, "started", started_fields(task))
         began_at = time.perf_counter()
         plan = self._planner.plan(task)
         with Spool(self._settings, plan.checksum) as spool:
@@ -105,23 +105,22 @@ class Worker:
                 task,
                 DOWNLOADED,
                 f"downloaded {spool.size} bytes",
-                status=fetched.status,
-                bytes=spool.size,
-                url=fetched.url,
-                redirects=fetched.redirects or "",
+                {"status": fetched.status, "bytes": spool.size, "url": fetched.url, "redirects": fetched.redirects},
             )
             await self._store(task, plan, spool, mime)
             await self._reporter.tell(
                 task,
                 STORED,
                 f"stored {spool.size} bytes as {plan.key}",
-                key=plan.key,
-                storage=plan.storage.name,
-                bytes=spool.size,
-                sha256=spool.sha256,
-                mime=mime,
-                attempts=attempts.made,
-                duration_ms=round((time.perf_counter() - began_at) * 1000),
+                {
+                    "key": plan.key,
+                    "storage": plan.storage.name,
+                    "bytes": spool.size,
+                    "sha256": spool.sha256,
+                    "mime": mime,
+                    "attempts": attempts.made,
+                    "duration_ms": round((time.perf_counter() - began_at) * 1000),
+                },
             )
             self._metrics.bytes.inc(spool.size)
         self._metrics.tasks.labels("stored", "").inc()
@@ -153,7 +152,7 @@ class Worker:
         """Doubling, with a random part, so that those who failed together do not come again together; and as long as
         the server has asked for."""
         settings = self._settings
-        backoff_s = min(settings.retry_base_ms * 2 ** min(attempt - 1, 32), settings.retry_longest_ms) / 1000
+        backoff_s: float = min(settings.retry_base_ms * 2 ** min(attempt - 1, 32), settings.retry_longest_ms) / 1000
         asked_s = min(failure.retry_after_s or 0.0, settings.retry_after_max_ms / 1000)
         return max(backoff_s * (1 + random.random() / 2), asked_s)
 
@@ -162,15 +161,16 @@ class Worker:
         if pause_s > self._settings.hold_ms / 1000:
             raise Retry(why, delay_ms=round(pause_s * 1000))
 
-    async def _mention_retry(self, task: DownloadTask, failure: TaskFailed, attempts: _Attempts, pause_s: float) -> None:
+    async def _mention_retry(
+        self, task: DownloadTask, failure: TaskFailed, attempts: _Attempts, pause_s: float
+    ) -> None:
         self._metrics.retries.labels(failure.code).inc()
         await self._reporter.mention(
             task,
             RETRY,
             f"attempt {attempts.made} failed, the next is in {pause_s:.1f} s: {failure.message}",
-            level=LogLevel.LOG_LEVEL_WARN,
-            code=failure.code,
-            attempts=attempts.made,
+            {"code": failure.code, "attempts": attempts.made},
+            LogLevel.LOG_LEVEL_WARN,
         )
 
     # Storing
@@ -179,22 +179,27 @@ class Worker:
         """With attempts of its own: what was downloaded is there, and need not be again."""
         settings = self._settings
         for attempt in range(1, settings.upload_attempts + 1):
-            try:
-                async with asyncio.timeout(settings.upload_timeout_ms / 1000):
-                    await plan.storage.put(plan.key, spool.content(), mime=mime, metadata=plan.metadata)
+            failure = await self._put(plan, spool, mime)
+            if failure is None:
                 return
-            except TimeoutError:
-                failure = TaskFailed(
-                    Code.UPLOAD_TIMEOUT, f"{plan.key} was not stored in {settings.upload_timeout_ms} ms", is_retryable=True
-                )
-            except StorageFailed as error:
-                code = Code.UPLOAD_DENIED if error.is_denied else Code.UPLOAD_FAILED
-                failure = TaskFailed(code, str(error), is_retryable=not error.is_denied)
             if not failure.is_retryable or attempt == settings.upload_attempts:
                 raise failure
             pause_s = self._pause_s(failure, attempt)
             await self._mention_retry(task, failure, _Attempts(attempt), pause_s)
             await asyncio.sleep(pause_s)
+
+    async def _put(self, plan: Plan, spool: Spool, mime: str) -> TaskFailed | None:
+        timeout_ms = self._settings.upload_timeout_ms
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await plan.storage.put(plan.key, spool.content(), mime=mime, metadata=plan.metadata)
+        except TimeoutError:
+            text = f"{plan.key} was not stored in {timeout_ms} ms"
+            return TaskFailed(Code.UPLOAD_TIMEOUT, text, is_retryable=True)
+        except StorageFailed as error:
+            code = Code.UPLOAD_DENIED if error.is_denied else Code.UPLOAD_FAILED
+            return TaskFailed(code, str(error), is_retryable=not error.is_denied)
+        return None
 
     # The end of those that cannot be done
 
@@ -222,10 +227,8 @@ class Worker:
                 task,
                 FAILED,
                 failure.message,
-                level=LogLevel.LOG_LEVEL_ERROR,
-                code=failure.code,
-                attempts=attempts,
-                **started_fields(task),
+                {"code": failure.code, "attempts": attempts, **started_fields(task)},
+                LogLevel.LOG_LEVEL_ERROR,
             )
         log.info("%s of job %s is a dead letter: %s", task.resource_id, task.job_id, failure)
 

@@ -220,7 +220,7 @@ def forget(cursor: sqlite3.Cursor, before_ms: int, limit: int) -> int:
         cursor.executemany(f"DELETE FROM {table} WHERE job_id = ?", jobs)
     # What was reserved and never taken on, and nobody came back for.
     cursor.execute("DELETE FROM submissions WHERE stage = 'reserved' AND created_ms < ?", (before_ms,))
-    cursor.execute("DELETE FROM replays WHERE at_ms < ?", (before_ms,))
+    cursor.execute("DELETE FROM letters WHERE at_ms < ?", (before_ms,))
     return len(jobs)
 
 

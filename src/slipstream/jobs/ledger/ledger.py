@@ -10,7 +10,7 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import msgspec
 
@@ -156,9 +156,9 @@ class Ledger:
         """All streams are to be read again."""
         await self._write(fold.start_over)
 
-    async def replayed(self, places: Sequence[tuple[int, int]]) -> None:
+    async def dealt_with(self, places: Sequence[tuple[int, int]], became: Literal["replayed", "discarded"]) -> None:
         """Dead letters, by partition and offset."""
-        await self._write(_replayed, list(places), now_ms())
+        await self._write(_dealt_with, list(places), became, now_ms())
 
     async def forget(self, keep_ms: int) -> int:
         """Jobs that nothing has happened to for so long. Returns how many there were."""
@@ -225,6 +225,11 @@ class Ledger:
         rows = self._read("SELECT rank FROM resources WHERE job_id = ? AND resource_id = ?", job_id, resource_id)
         return Rank(rows[0][0]) if rows else None
 
+    def idle(self, before_ms: int) -> list[JobSnapshot]:
+        """Those that nothing has happened to since."""
+        rows = self._read(f"SELECT {fold.COLUMNS} FROM jobs WHERE updated_ms < ? ORDER BY updated_ms", before_ms)
+        return [fold.Row(*row).snapshot() for row in rows]
+
     def untold(self) -> list[JobSnapshot]:
         """Those whose status is to be published."""
         rows = self._read(f"SELECT {fold.COLUMNS} FROM jobs WHERE untold")
@@ -235,8 +240,10 @@ class Ledger:
         rows = self._read(f"SELECT {fold.COLUMNS} FROM jobs WHERE unfinalized")
         return [snapshot for row in rows if (snapshot := fold.Row(*row).snapshot()).is_ended]
 
-    def is_replayed(self, partition: int, offset: int) -> bool:
-        return bool(self._read("SELECT 1 FROM replays WHERE partition = ? AND offset = ?", partition, offset))
+    def became(self, partition: int, offset: int) -> str:
+        """Of a dead letter: `replayed`, `discarded`, or nothing yet."""
+        rows = self._read("SELECT became FROM letters WHERE partition = ? AND offset = ?", partition, offset)
+        return rows[0][0] if rows else ""
 
     def counts(self) -> dict[str, int]:
         """How many jobs there are in each state."""
@@ -379,7 +386,5 @@ def _finalized(cursor: sqlite3.Cursor, job_id: str) -> None:
     cursor.execute("UPDATE jobs SET unfinalized = 0 WHERE job_id = ?", (job_id,))
 
 
-def _replayed(cursor: sqlite3.Cursor, places: list[tuple[int, int]], at_ms: int) -> None:
-    cursor.executemany(
-        "REPLACE INTO replays VALUES (?, ?, ?)", [(partition, offset, at_ms) for partition, offset in places]
-    )
+def _dealt_with(cursor: sqlite3.Cursor, places: list[tuple[int, int]], became: str, at_ms: int) -> None:
+    cursor.executemany("REPLACE INTO letters VALUES (?, ?, ?, ?)", [(*place, became, at_ms) for place in places])

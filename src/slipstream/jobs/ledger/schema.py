@@ -39,8 +39,9 @@ SCHEMA = (
     """CREATE TABLE positions (
         topic TEXT NOT NULL, partition INTEGER NOT NULL, next INTEGER NOT NULL,
         PRIMARY KEY (topic, partition)) WITHOUT ROWID""",
-    """CREATE TABLE replays (
-        partition INTEGER NOT NULL, offset INTEGER NOT NULL, at_ms INTEGER NOT NULL,
+    # Dead letters that were dealt with: replayed or discarded.
+    """CREATE TABLE letters (
+        partition INTEGER NOT NULL, offset INTEGER NOT NULL, became TEXT NOT NULL, at_ms INTEGER NOT NULL,
         PRIMARY KEY (partition, offset)) WITHOUT ROWID""",
     "CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     f"PRAGMA user_version = {VERSION}",

@@ -1,0 +1,167 @@
+"""`/operators/…`: how jobs stand, what was logged, dead letters, and whether all is well."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from slipstream.jobs.api.answers import json_answer
+from slipstream.jobs.dead_letters import Selection
+from slipstream.jobs.ledger import JobSnapshot
+from slipstream.jobs.messages import JobLog, to_json
+from slipstream.jobs.service import Service
+
+Limit = Annotated[int, msgspec.Meta(ge=1, le=1_000)]
+Natural = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class JobsQuery(msgspec.Struct, forbid_unknown_fields=True):
+    state: str = ""
+    tenant: str = ""
+    type: str = ""
+    limit: Limit = 100
+    before: str = ""
+    """The `next` of the page before."""
+
+
+class JobQuery(msgspec.Struct, forbid_unknown_fields=True):
+    resources: bool = True
+
+
+class LogsQuery(msgspec.Struct, forbid_unknown_fields=True):
+    since_offset: Natural | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    follow: bool = False
+
+
+class DeadLettersQuery(msgspec.Struct, forbid_unknown_fields=True):
+    job_id: str = ""
+    resource_id: str = ""
+    code: str = ""
+    tenant: str = ""
+    job_type: str = ""
+    since_ms: Natural = 0
+    until_ms: Natural = 0
+    dealt_with: bool = False
+    limit: Limit = 100
+
+
+class ReplayRequest(msgspec.Struct, forbid_unknown_fields=True):
+    select: Selection = Selection()
+    discard: bool = False
+    """In place of a replay."""
+    dry_run: bool = False
+
+
+class CleanupRequest(msgspec.Struct, forbid_unknown_fields=True):
+    older_than_ms: Natural
+    objects: bool = False
+    """Also what was downloaded, and not only manifests and what the ledger knows."""
+    dry_run: bool = False
+
+
+class Operators:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def health(self, request: Request) -> Response:
+        health = await self._service.health()
+        return json_answer(health, 200 if health.status == "ok" else 503)
+
+    async def jobs(self, request: Request) -> Response:
+        asked = _query(request, JobsQuery)
+        jobs = self._service.ledger.jobs(
+            state=asked.state,
+            tenant=asked.tenant,
+            job_type=asked.type,
+            limit=asked.limit,
+            before=_place(asked.before) if asked.before else None,
+        )
+        last = jobs[-1] if len(jobs) == asked.limit else None
+        following = f"{last.created_ms}.{last.job_id}" if last is not None else None
+        return json_answer({"jobs": jobs, "next": following, "counts": self._service.ledger.counts()})
+
+    async def job(self, request: Request) -> Response:
+        asked = _query(request, JobQuery)
+        job = self._job(request)
+        answer: dict[str, Any] = msgspec.structs.asdict(job)
+        if asked.resources:
+            answer["resources"] = self._service.ledger.resources(job.job_id)
+        return json_answer(answer)
+
+    async def logs(self, request: Request) -> Response:
+        asked = _query(request, LogsQuery)
+        job = self._job(request)
+        since = asked.since_offset or 0
+        seen = request.headers.get("last-event-id", "")
+        if asked.since_offset is None and seen.isascii() and seen.isdigit():
+            since = int(seen) + 1  # a browser that was cut off goes on where it was
+        events = self._events(job, since, asked)
+        first = await anext(events, b"")  # so that what cannot be done at all is an answer, and no stream that breaks
+        return StreamingResponse(
+            _with_first(first, events),
+            media_type="text/event-stream",
+            headers={"cache-control": "no-store", "x-accel-buffering": "no"},
+        )
+
+    async def _events(self, job: JobSnapshot, since: int, asked: LogsQuery) -> AsyncIterator[bytes]:
+        async for found in self._service.log_tail.logs(job, since_offset=since, limit=asked.limit, follow=asked.follow):
+            yield b": still here\n\n" if found is None else _event(*found)
+
+    async def dead_letters(self, request: Request) -> Response:
+        asked = _query(request, DeadLettersQuery)
+        fields = {name: getattr(asked, name) for name in Selection.__struct_fields__}
+        letters = []
+        async for letter in self._service.dead_letters.find(Selection(**fields)):
+            letters.append(letter)
+        newest = sorted(letters, key=lambda letter: letter.failed_at_ms, reverse=True)
+        return json_answer({"letters": newest[: asked.limit], "total": len(newest)})
+
+    async def replay(self, request: Request) -> Response:
+        asked = msgspec.json.decode(await request.body() or b"{}", type=ReplayRequest)
+        letters = self._service.dead_letters
+        deal = letters.discard if asked.discard else letters.replay
+        return json_answer(await deal(asked.select, dry_run=asked.dry_run))
+
+    async def cleanup(self, request: Request) -> Response:
+        asked = msgspec.json.decode(await request.body() or b"{}", type=CleanupRequest)
+        cleaned = await self._service.cleanup(asked.older_than_ms, objects=asked.objects, dry_run=asked.dry_run)
+        return json_answer(cleaned)
+
+    async def rebuild(self, request: Request) -> Response:
+        await self._service.rebuild()
+        return json_answer({"counts": self._service.ledger.counts()})
+
+    def _job(self, request: Request) -> JobSnapshot:
+        job_id = request.path_params["job_id"]
+        job = self._service.ledger.job(job_id)
+        if job is None:
+            raise HTTPException(404, f"there is no job {job_id!r:.140} in the ledger")
+        return job
+
+
+def _query(request: Request, kind: Any) -> Any:
+    """Raises msgspec.ValidationError."""
+    return msgspec.convert(dict(request.query_params), kind, strict=False)
+
+
+def _place(text: str) -> tuple[int, str]:
+    created_ms, _, job_id = text.partition(".")
+    if not (created_ms.isascii() and created_ms.isdigit()) or not job_id:
+        raise msgspec.ValidationError(f"before={text!r:.80}: give the `next` of the page before")
+    return int(created_ms), job_id
+
+
+def _event(offset: int, log: JobLog) -> bytes:
+    return f"id: {offset}\nevent: log\ndata: {to_json(log)}\n\n".encode()
+
+
+async def _with_first(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for event in rest:
+        yield event

@@ -1,0 +1,330 @@
+"""One attempt at a download: asks, follows redirects, checks every address on the way, and fills the spool."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Literal
+
+import aiohttp
+import msgspec
+from multidict import CIMultiDict
+from yarl import URL
+
+from slipstream.jobs.download import answer
+from slipstream.jobs.download.addresses import Addresses
+from slipstream.jobs.download.encoding import Decoder, decoder_for
+from slipstream.jobs.download.hosts import Hosts
+from slipstream.jobs.download.mishap import failure_of, shown_proxy
+from slipstream.jobs.download.pace import Pace
+from slipstream.jobs.download.question import DEFAULTS, question_headers, without_credentials
+from slipstream.jobs.download.resolver import CheckedResolver
+from slipstream.jobs.download.spool import Spool
+from slipstream.jobs.download.target import check_literal, follow, is_same_origin, parse_target, shown
+from slipstream.jobs.failure import Code, TaskFailed
+from slipstream.jobs.settings import JobSettings
+
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+WORTH_ANOTHER_TRY = frozenset({408, 425, 429, 499})
+"""Besides every 5xx."""
+ASKS_FOR_PATIENCE = frozenset({429, 503})
+READ_BYTES = 256 * 1024
+
+
+class Fetched(msgspec.Struct, frozen=True):
+    """What is now in the spool, and where it came from."""
+
+    status: int
+    url: str
+    """Where the redirects, if any, have led. Without userinfo."""
+    mime: str
+    """The type alone, in small letters; "" where the server has not said, or nonsense."""
+    etag: str
+    last_modified: str
+    encoding: str
+    """What Content-Encoding was undone; "" for none."""
+    size_sent: int
+    """Bytes of the body that came in this attempt, as they were sent."""
+    redirects: int
+    is_resumed: bool
+
+
+class Redirect(msgspec.Struct, frozen=True):
+    to: URL
+
+
+StartAnew = Literal["start anew"]
+START_ANEW: StartAnew = "start anew"
+"""The part that was sent does not fit what we have: ask again, for the whole."""
+
+
+class Fetcher:
+    """Downloads, any number at a time, over connections that are kept.
+
+    Example:
+        async with Fetcher(settings) as fetcher:
+            fetched = await fetcher.fetch("https://…", [("Accept", "image/png")], spool)
+
+    `hosts` says who may go where: `fetcher.hosts.delay_s(host)` is how long a host does not want to be asked.
+    """
+
+    def __init__(
+        self, settings: JobSettings, *, tls: ssl.SSLContext | None = None, resolver: CheckedResolver | None = None
+    ) -> None:
+        """A TLS context of one's own is for a network with an authority of its own. Raises InvalidJobs."""
+        self._settings = settings
+        self._addresses = Addresses(settings.allow_networks)
+        self._tls: ssl.SSLContext | bool = tls if tls is not None else True
+        self._given_resolver = resolver
+        self._total_s = settings.total_timeout_ms / 1000
+        # Without a timer for each byte of the head, one that drips is given up all the same.
+        patience_s = settings.connect_timeout_ms + max(settings.read_timeout_ms, settings.slowest_ms)
+        self._head_s = min(self._total_s, patience_s / 1000) if settings.slowest_bytes_per_s else self._total_s
+
+    async def __aenter__(self) -> Fetcher:
+        settings = self._settings
+        self.hosts = Hosts(settings.host_concurrency, settings.host_rate_per_s)
+        # After the turn at its host: who waits for a host that is busy does not keep others from hosts that are not.
+        self._slots = asyncio.Semaphore(settings.concurrency)
+        self._resolver = self._given_resolver or CheckedResolver(self._addresses)
+        # The slots limit connections. aiohttp need not; and its cache of names need not be: the resolver has one.
+        self._direct = self._session(aiohttp.TCPConnector(resolver=self._resolver, limit=0, use_dns_cache=False))
+        # A proxy is the operator's own, and likely inside: its name may lead anywhere. Only proxies are resolved here.
+        self._proxied = self._session(aiohttp.TCPConnector(limit=0))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._direct.close()
+        await self._proxied.close()
+        await self._resolver.close()
+        self.hosts.close()
+
+    def _session(self, connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
+        settings = self._settings
+        return aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers=DEFAULTS,
+            auto_decompress=False,
+            trust_env=False,
+            read_bufsize=READ_BYTES,
+            timeout=aiohttp.ClientTimeout(
+                total=None, connect=settings.connect_timeout_ms / 1000, sock_read=settings.read_timeout_ms / 1000
+            ),
+        )
+
+    # An attempt
+
+    async def fetch(
+        self, url: str, headers: Iterable[tuple[str, str]], spool: Spool, *, proxy: str | None = None
+    ) -> Fetched:
+        """Fills the spool, goes on after what a former attempt has left there where the server allows, and has its
+        digest ready. Raises TaskFailed; the spool is then ready for the next attempt."""
+        target = parse_target(url)
+        fields = question_headers(headers, target)
+        attempt = _Attempt(target.with_user(None), fields, URL(proxy) if proxy else None)
+        loop = asyncio.get_running_loop()
+        left_s = self._total_s
+        while True:
+            check_literal(attempt.target, self._addresses)
+            async with self.hosts.turn(host_of(attempt.target)), self._slots:
+                began_at = loop.time()  # waiting for a turn is nobody's fault, and does not count
+                outcome = await self._ask(attempt, spool, left_s)
+            if isinstance(outcome, Fetched):
+                return outcome
+            left_s -= loop.time() - began_at
+            if isinstance(outcome, Redirect):
+                attempt.follow(outcome.to, self._settings.max_redirects)
+            else:
+                await spool.start_anew()
+
+    async def _ask(self, attempt: _Attempt, spool: Spool, left_s: float) -> Fetched | Redirect | StartAnew:
+        """One request."""
+        # Only a deadline that may be moved: aiohttp's own total would need a timer and a task's cancellation besides.
+        head_s = min(self._head_s, left_s)
+        try:
+            async with asyncio.timeout(head_s) as deadline:
+                ends_at = asyncio.get_running_loop().time() + left_s
+                response = await self._send(attempt, spool)
+                try:
+                    deadline.reschedule(ends_at)
+                    return await self._receive(response, attempt, spool)
+                finally:
+                    response.release()  # keeps the connection if the body was read to its end, and closes it otherwise
+        except (aiohttp.ClientError, ConnectionError, ValueError) as error:
+            raise failure_of(error, attempt.target, attempt.proxy) from error
+        except TimeoutError as error:
+            raise TaskFailed(
+                Code.DOWNLOAD_TIMEOUT,
+                f"{shown(attempt.target)}: this takes too long (JOBS_TOTAL_TIMEOUT_MS, JOBS_SLOWEST_MS)",
+                is_retryable=True,
+            ) from error
+
+    async def _send(self, attempt: _Attempt, spool: Spool) -> aiohttp.ClientResponse:
+        fields = attempt.fields
+        attempt.range_from = spool.size if spool.validator else 0
+        if attempt.range_from:
+            fields = fields.copy()
+            fields["Range"] = f"bytes={spool.size}-"
+            fields["If-Range"] = spool.validator
+            fields["Accept-Encoding"] = "identity"  # a range of something compressed would be of other bytes
+        if attempt.proxy is None:
+            return await self._direct.get(attempt.target, headers=fields, allow_redirects=False, ssl=self._tls)
+        await self._check_name(attempt.target)
+        return await self._proxied.get(
+            attempt.target, headers=fields, allow_redirects=False, ssl=self._tls, proxy=attempt.proxy
+        )
+
+    async def _check_name(self, target: URL) -> None:
+        """Where the proxy would go, as far as we can tell. It resolves the name again, by itself: a name that is
+        answered differently there than here gets through, and so does one of a network that only the proxy sees. A
+        proxy that can reach what strangers must not has to refuse it by itself."""
+        host = target.raw_host or ""
+        if ":" not in host and not host.replace(".", "").isdigit():
+            await self._resolver.resolve(host, target.port or 0)
+
+    # An answer
+
+    async def _receive(
+        self, response: aiohttp.ClientResponse, attempt: _Attempt, spool: Spool
+    ) -> Fetched | Redirect | StartAnew:
+        status = response.status
+        if status in REDIRECTS and "Location" in response.headers:
+            return Redirect(follow(attempt.target, response.headers["Location"]))
+        if attempt.range_from and (status == 416 or (status == 206 and not _fits(response, spool))):
+            return START_ANEW
+        if not 200 <= status < 300 or (status == 206 and not attempt.range_from):
+            raise self._refused(response, attempt)
+        if status != 206:
+            await spool.start_anew()
+        return await self._fill(response, attempt, spool)
+
+    def _refused(self, response: aiohttp.ClientResponse, attempt: _Attempt) -> TaskFailed:
+        status, where = response.status, shown(attempt.target)
+        if status == 407:
+            message = f"{where}: the proxy {shown_proxy(attempt.proxy)} answered 407"
+            return TaskFailed(Code.DOWNLOAD_PROXY, message, is_retryable=attempt.proxy is not None)
+        wait_s = answer.retry_after_s(response.headers)
+        if wait_s is not None and status in ASKS_FOR_PATIENCE:
+            self.hosts.hold(host_of(attempt.target), min(wait_s, self._settings.retry_after_max_ms / 1000))
+        return TaskFailed(
+            Code.DOWNLOAD_HTTP_STATUS,
+            f"{where}: the server answered {status}{_remark(status)}",
+            is_retryable=status >= 500 or status in WORTH_ANOTHER_TRY,
+            retry_after_s=wait_s,
+        )
+
+    async def _fill(self, response: aiohttp.ClientResponse, attempt: _Attempt, spool: Spool) -> Fetched:
+        settings, headers = self._settings, response.headers
+        encoding = headers.get("Content-Encoding", "")
+        decoder = decoder_for(encoding, max_bytes=settings.max_bytes, max_ratio=settings.max_ratio)
+        length = response.content_length
+        if length is not None and spool.size + length > settings.max_bytes:
+            raise _too_large(attempt.target, f"it would have {spool.size + length} bytes", settings.max_bytes)
+        if response.status == 206:
+            spool.is_resumed = True
+        elif decoder is None:
+            spool.validator = answer.validator(headers)
+            spool.total = length
+        size_sent = await self._read(response.content, decoder, attempt.target, spool)
+        if decoder is None and spool.total is not None and spool.size != spool.total:
+            raise TaskFailed(
+                Code.DOWNLOAD_RESET,
+                f"{shown(attempt.target)}: {spool.size} of {spool.total} bytes have come",
+                is_retryable=True,
+            )
+        await spool.finish()
+        return Fetched(
+            status=response.status,
+            url=str(attempt.target),
+            mime=answer.mime(headers),
+            etag=headers.get("ETag", ""),
+            last_modified=headers.get("Last-Modified", ""),
+            encoding=encoding if decoder is not None else "",
+            size_sent=size_sent,
+            redirects=attempt.redirects,
+            is_resumed=spool.is_resumed,
+        )
+
+    async def _read(self, content: aiohttp.StreamReader, decoder: Decoder | None, target: URL, spool: Spool) -> int:
+        settings = self._settings
+        now = asyncio.get_running_loop().time
+        pace = Pace(settings.slowest_bytes_per_s, settings.slowest_ms)
+        size = 0
+        asked_at = now()
+        while piece := await content.readany():
+            pace.arrived(len(piece), now() - asked_at)
+            size += len(piece)
+            if decoder is not None:
+                for decoded in decoder.decode(piece):
+                    await spool.write(decoded)
+            elif spool.size + len(piece) > settings.max_bytes:
+                raise _too_large(target, "more than that has come", settings.max_bytes)
+            else:
+                await spool.write(piece)
+            asked_at = now()
+        if decoder is not None:
+            decoder.finish()
+        return size
+
+
+class _Attempt:
+    """Where it is now, and with which header fields."""
+
+    __slots__ = ("fields", "proxy", "range_from", "redirects", "target")
+
+    def __init__(self, target: URL, fields: CIMultiDict[str], proxy: URL | None) -> None:
+        self.target = target
+        self.fields = fields
+        self.proxy = proxy
+        self.redirects = 0
+        self.range_from = 0
+        """The first byte that the last request asked for."""
+
+    def follow(self, to: URL, max_redirects: int) -> None:
+        self.redirects += 1
+        if self.redirects > max_redirects:
+            raise TaskFailed(
+                Code.DOWNLOAD_TOO_MANY_REDIRECTS,
+                f"{shown(self.target)}: more than {max_redirects} redirects (JOBS_MAX_REDIRECTS)",
+            )
+        if not is_same_origin(self.target, to):
+            self.fields = without_credentials(self.fields)  # for good: a way back does not bring them back
+        self.target = to
+
+
+def host_of(target: URL) -> str:
+    """By what turns are given out. With a dot at its end it is the same host."""
+    return (target.raw_host or "").rstrip(".")
+
+
+def _fits(response: aiohttp.ClientResponse, spool: Spool) -> bool:
+    """That a part begins where the spool ends, and is of the same bytes as far as anybody has said."""
+    part = answer.content_range(response.headers)
+    if part is None or part.start != spool.size:
+        return False
+    if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
+        return False
+    if part.total is not None and spool.total is not None and part.total != spool.total:
+        return False
+    spool.total = part.total if part.total is not None else spool.total
+    etag = response.headers.get("ETag")
+    return etag is None or not spool.validator.startswith('"') or etag == spool.validator
+
+
+def _remark(status: int) -> str:
+    if status in REDIRECTS:
+        return " without a Location"
+    if status == 206:
+        return " with a part that nobody asked for"
+    return ""
+
+
+def _too_large(target: URL, what: str, max_bytes: int) -> TaskFailed:
+    return TaskFailed(
+        Code.DOWNLOAD_TOO_LARGE, f"{shown(target)}: {what}; at most {max_bytes} are taken (JOBS_MAX_BYTES)"
+    )

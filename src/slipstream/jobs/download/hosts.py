@@ -1,0 +1,179 @@
+"""Politeness towards hosts: how many downloads at a time, how often, and not before the time a host has asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from types import TracebackType
+
+HOSTS_MAX = 10_000
+"""Of those that nobody uses, and that have asked to be left alone for a while. The oldest is forgotten beyond."""
+
+
+class Hosts:
+    """Gives out turns, first come first served, host by host.
+
+    Example:
+        async with hosts.turn("example.org"):
+            ...  # at most so many are here at a time
+        hosts.hold("example.org", 30)  # it has answered 429: nobody goes there for half a minute
+    """
+
+    def __init__(self, concurrency: int = 0, rate_per_s: float = 0.0) -> None:
+        """0 is no limit, for either."""
+        self._concurrency = concurrency
+        self._interval_s = 1 / rate_per_s if rate_per_s else 0.0
+        self._hosts: dict[str, _Host] = {}
+        self._loop = asyncio.get_running_loop()
+
+    def turn(self, name: str) -> Turn:
+        return Turn(self, name)
+
+    def hold(self, name: str, for_s: float) -> None:
+        """Nobody has a turn until then; those who have one keep it."""
+        host = self._host(name)
+        host.not_before = max(host.not_before, self._loop.time() + for_s)
+        self._admit(host)
+
+    def delay_s(self, name: str) -> float:
+        """How long a host is held back: nobody need wait for a turn that is hours away."""
+        host = self._hosts.get(name)
+        return max(0.0, host.not_before - self._loop.time()) if host else 0.0
+
+    def __len__(self) -> int:
+        """Hosts that are remembered."""
+        return len(self._hosts)
+
+    def close(self) -> None:
+        """Ends the timers. Who waits is to be cancelled by whoever made them wait."""
+        for host in self._hosts.values():
+            if host.timer is not None:
+                host.timer.cancel()
+        self._hosts.clear()
+
+    def _host(self, name: str) -> _Host:
+        host = self._hosts.get(name)
+        if host is None:
+            if len(self._hosts) >= HOSTS_MAX:
+                self._forget_oldest()
+            host = self._hosts[name] = _Host(name)
+        return host
+
+    def _forget_oldest(self) -> None:
+        for host in self._hosts.values():
+            if host.is_idle:
+                self._forget(host)
+                return
+
+    def _forget(self, host: _Host) -> None:
+        if host.timer is not None:
+            host.timer.cancel()
+        del self._hosts[host.name]
+
+    def _enter(self, host: _Host) -> bool:
+        """Takes a turn at once, if there is one and nobody was there before."""
+        now = self._loop.time()
+        if host.waiting or self._is_full(host) or now < host.ready_at:
+            return False
+        host.running += 1
+        host.next_at = now + self._interval_s
+        return True
+
+    def _leave(self, host: _Host) -> None:
+        host.running -= 1
+        assert host.running >= 0, f"more turns at {host.name} are given back than were given out"
+        self._admit(host)
+
+    def _is_full(self, host: _Host) -> bool:
+        return bool(self._concurrency) and host.running >= self._concurrency
+
+    def _admit(self, host: _Host) -> None:
+        """Whoever is next, as many as may. Called whenever that may have changed: a turn came back, or time passed."""
+        now = self._loop.time()
+        while host.waiting and not self._is_full(host):
+            if now < host.ready_at:
+                break
+            future = host.waiting.popleft()
+            if not future.done():  # cancelled, and not yet gone
+                host.running += 1
+                # A timer is always late by a little. Counted from when it should have been, the rate is kept.
+                late_s = now - host.next_at
+                host.next_at = (host.next_at if late_s < self._interval_s else now) + self._interval_s
+                future.set_result(None)
+        if host.is_idle and now >= host.ready_at:
+            self._forget(host)
+        elif now < host.ready_at and not self._is_full(host) and (host.waiting or not host.running):
+            self._wake(host)
+
+    def _wake(self, host: _Host) -> None:
+        """One timer a host, however many wait there."""
+        if host.timer is not None:
+            if host.timer.when() == host.ready_at and not host.timer.cancelled():
+                return
+            host.timer.cancel()
+        host.timer = self._loop.call_at(host.ready_at, self._on_time, host)
+
+    def _on_time(self, host: _Host) -> None:
+        host.timer = None
+        if self._hosts.get(host.name) is host:
+            self._admit(host)
+
+
+class Turn:
+    """One download's time at a host: `async with`."""
+
+    __slots__ = ("_host", "_hosts", "_name")
+
+    def __init__(self, hosts: Hosts, name: str) -> None:
+        self._hosts = hosts
+        self._name = name
+        self._host: _Host | None = None
+
+    async def __aenter__(self) -> None:
+        host = self._hosts._host(self._name)
+        if not self._hosts._enter(host):
+            await self._wait(host)
+        self._host = host
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._host is not None
+        self._hosts._leave(self._host)
+
+    async def _wait(self, host: _Host) -> None:
+        future = self._hosts._loop.create_future()
+        host.waiting.append(future)
+        self._hosts._admit(host)  # which sets the timer
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                self._hosts._leave(host)  # it was given to us and nobody took it
+            else:
+                if future in host.waiting:
+                    host.waiting.remove(future)
+                self._hosts._admit(host)
+            raise
+
+
+class _Host:
+    __slots__ = ("name", "next_at", "not_before", "running", "timer", "waiting")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.running = 0
+        self.waiting: deque[asyncio.Future[None]] = deque()
+        self.next_at = 0.0
+        """Of our own rate."""
+        self.not_before = 0.0
+        """What the host has asked for."""
+        self.timer: asyncio.TimerHandle | None = None
+
+    @property
+    def ready_at(self) -> float:
+        return max(self.next_at, self.not_before)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.running and not self.waiting

@@ -1,0 +1,181 @@
+"""The service: ingress, operator and their ledger in one process, which may have a worker in it, too."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Literal
+
+import msgspec
+
+from slipstream.bus import Bus, open_bus
+from slipstream.jobs.config import JobConfig, load_config
+from slipstream.jobs.dead_letters import DeadLetters
+from slipstream.jobs.errors import JobsError
+from slipstream.jobs.handler import Handlers
+from slipstream.jobs.ingress import Ingress
+from slipstream.jobs.ledger import Ledger, open_ledger
+from slipstream.jobs.ledger.ledger import now_ms
+from slipstream.jobs.listener import Listener
+from slipstream.jobs.log_tail import LogTail
+from slipstream.jobs.settings import JobSettings, load_settings
+from slipstream.jobs.storage import Storages
+from slipstream.jobs.streams import streams
+from slipstream.jobs.teller import Teller
+from slipstream.jobs.worker import Worker
+
+log = logging.getLogger(__name__)
+
+HEALTH_S = 5.0
+FORGET_EVERY_S = 3600.0
+
+
+class Part(msgspec.Struct, frozen=True):
+    status: Literal["ok", "down"]
+    reason: str = ""
+
+
+class Health(msgspec.Struct, frozen=True):
+    status: Literal["ok", "down"]
+    parts: dict[str, Part]
+
+
+class Cleaned(msgspec.Struct, frozen=True):
+    """What was removed, or would be."""
+
+    jobs: int
+    objects: int
+    dry_run: bool
+
+
+class Service:
+    """Made by `serving`."""
+
+    def __init__(self, bus: Bus, ledger: Ledger, storages: Storages, config: JobConfig, settings: JobSettings) -> None:
+        self.bus = bus
+        self.ledger = ledger
+        self.settings = settings
+        self._storages = storages
+        self._streams = streams(settings.namespace)
+        handlers = Handlers(config)
+        self.ingress = Ingress(bus, ledger, storages, handlers, settings)
+        self.teller = Teller(bus, ledger, handlers, settings)
+        self.listener = Listener(bus, ledger, self._streams, self.teller.note)
+        self.dead_letters = DeadLetters(bus, ledger, self._streams)
+        self.log_tail = LogTail(bus, ledger, self._streams)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Service]:
+        async with self.teller.running(), self.listener.running(), self.ingress.running():
+            forgetting = asyncio.create_task(self._forget())
+            try:
+                yield self
+            finally:
+                forgetting.cancel()
+                await asyncio.gather(forgetting, return_exceptions=True)
+
+    async def health(self) -> Health:
+        checks: dict[str, Callable[[], Awaitable[object]]] = {
+            "bus": lambda: self.bus.topic(self._streams.tasks.topic),
+            "storage": self._storages.default.check,
+            "ledger": self._check_ledger,
+            "listener": self._check_listener,
+        }
+        parts = dict(zip(checks, await asyncio.gather(*map(_check, checks.values())), strict=True))
+        is_well = all(part.status == "ok" for part in parts.values())
+        return Health("ok" if is_well else "down", parts)
+
+    async def rebuild(self) -> None:
+        """Reads everything again that the streams hold."""
+        await self.listener.start_over()
+
+    async def cleanup(self, older_than_ms: int, *, objects: bool = False, dry_run: bool = False) -> Cleaned:
+        """Removes jobs that nothing has happened to for so long, with their manifests, and what was stored of them if
+        that is wanted; from the ledger last, so that what was interrupted can be asked for again."""
+        before_ms = now_ms() - older_than_ms
+        jobs = self.ledger.idle(before_ms)
+        removed = 0
+        for job in jobs:
+            keys = [job.manifest_key] if job.manifest_key else []
+            if objects:
+                keys += [each.key for each in self.ledger.resources(job.job_id) if each.key]
+            removed += len(keys)
+            if not dry_run:
+                await self._storages.default.delete(*keys)
+        if not dry_run:
+            await self.ledger.forget(older_than_ms)
+        return Cleaned(len(jobs), removed, dry_run)
+
+    async def _forget(self) -> None:
+        while True:
+            try:
+                if forgotten := await self.ledger.forget(self.settings.keep_ms):
+                    log.info("%d jobs were forgotten (JOBS_KEEP_MS)", forgotten)
+            except JobsError as error:
+                log.warning("old jobs cannot be forgotten: %s", error)
+            await asyncio.sleep(FORGET_EVERY_S)
+
+    async def _check_ledger(self) -> None:
+        self.ledger.counts()
+
+    async def _check_listener(self) -> None:
+        if self.listener.failure is not None:
+            raise self.listener.failure
+
+
+async def _check(check: Callable[[], Awaitable[object]]) -> Part:
+    try:
+        async with asyncio.timeout(HEALTH_S):
+            await check()
+    except TimeoutError:
+        return Part("down", f"no answer in {HEALTH_S:g} s")
+    except Exception as error:  # noqa: BLE001 - it is what was asked for
+        return Part("down", str(error) or type(error).__name__)
+    return Part("ok")
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    settings: JobSettings | None = None, *, worker: bool = False, bus: Bus | None = None, **bus_settings: Any
+) -> AsyncIterator[Service]:
+    """On the bus that the environment names, unless one is given, until the end of the `async with`; with `worker`
+    tasks are done here, too: with the embedded broker, that is the only way.
+
+    Example:
+        async with serving(worker=True) as service:
+            await service.ingress.submit("photos", manifest)
+    """
+    settings = settings or load_settings({})
+    config = load_config(settings.config)
+    async with contextlib.AsyncExitStack() as stack:
+        if bus is None:
+            bus = await stack.enter_async_context(open_bus(**bus_settings))
+        storages = Storages(settings.storage, config, sync=settings.storage_sync)
+        stack.callback(storages.close)
+        ledger = await stack.enter_async_context(open_ledger(settings.ledger))
+        service = Service(bus, ledger, storages, config, settings)
+        await stack.enter_async_context(service.running())
+        if worker:
+            await stack.enter_async_context(Worker(settings, config, storages).running(bus))
+        yield service
+
+
+@contextlib.asynccontextmanager
+async def working(settings: JobSettings | None = None, **bus_settings: Any) -> AsyncIterator[Bus]:
+    """A worker alone, on a bus that it shares with the service.
+
+    Example:
+        async with working() as bus:
+            await bus.until_stopped()
+    """
+    settings = settings or load_settings({})
+    config = load_config(settings.config)
+    async with open_bus(**bus_settings) as bus:
+        storages = Storages(settings.storage, config, sync=settings.storage_sync)
+        try:
+            async with Worker(settings, config, storages).running(bus):
+                yield bus
+        finally:
+            storages.close()
