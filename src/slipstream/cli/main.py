@@ -11,6 +11,7 @@ from slipstream.cli.complete import completion
 from slipstream.cli.dlq import dlq
 from slipstream.cli.doctor import doctor
 from slipstream.cli.group import group
+from slipstream.cli.jobs import jobs
 from slipstream.cli.messages import consume, produce, read
 from slipstream.cli.serve import serve
 from slipstream.cli.slip import slip
@@ -31,13 +32,13 @@ def main() -> None:
     """
 
 
-for command in (serve, topic, produce, consume, read, group, dlq, bench, bus, slip, doctor, completion):
+for command in (serve, topic, produce, consume, read, group, dlq, bench, bus, slip, jobs, doctor, completion):
     main.add_command(command)
 
 click.rich_click.COMMAND_GROUPS["slipstream"] = [
     {"name": "Run", "commands": ["serve", "doctor"]},
     {"name": "Messages", "commands": ["produce", "consume", "read"]},
     {"name": "Look after", "commands": ["topic", "group", "dlq", "bench"]},
-    {"name": "Message bus", "commands": ["bus", "slip"]},
+    {"name": "Message bus", "commands": ["bus", "slip", "jobs"]},
     {"name": "Shell", "commands": ["completion"]},
 ]

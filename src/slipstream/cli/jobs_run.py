@@ -1,0 +1,222 @@
+"""`slipstream jobs run`, `serve`, `worker` and `provision`: what does the work, until SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import rich_click as click
+from rich.markup import escape
+
+from slipstream.cli.output import EXIT_CODES, NOT_FOUND, UNREACHABLE, Output, answering
+
+if TYPE_CHECKING:
+    from slipstream.jobs.provision import Provisioned
+    from slipstream.jobs.settings import JobSettings
+
+STOP = "stop with SIGTERM or Ctrl-C"
+INSIDE = {"embedded", "memory"}
+"""Drivers whose broker is inside the process that uses it."""
+
+Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def _options(*options: Decorator) -> Decorator:
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+_LOGGING = _options(
+    click.option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        default="info",
+        show_default=True,
+        help="What is logged.",
+    ),
+    click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="For people or for machines.",
+    ),
+)
+_CONFIG = _options(
+    click.option("--config", help="The TOML file of job types, storages and proxies; also JOBS_CONFIG."),
+    click.option("--storage", help="A folder, or the URL of a bucket; also JOBS_STORAGE."),
+)
+_SERVICE = _options(
+    click.option("--host", help="Where the service listens; also JOBS_HOST."),
+    click.option("--port", type=click.IntRange(0, 65535), help="Its port, 0 for any that is free; also JOBS_PORT."),
+    click.option("--ledger", help="The file of the ledger; also JOBS_LEDGER."),
+)
+_CONCURRENCY = _options(
+    click.option("--concurrency", type=click.IntRange(1), help="Downloads at a time; also JOBS_CONCURRENCY.")
+)
+
+
+@click.command(epilog=EXIT_CODES)
+@_CONFIG
+@_SERVICE
+@_CONCURRENCY
+@_LOGGING
+def run(**given: Any) -> None:
+    """Run the service and a worker in one process, until SIGTERM or Ctrl-C; then what is under way may finish.
+
+    With the embedded broker that is the only way; on a bus for several processes, more workers may join.
+
+    \b
+    [bold]Examples[/]
+      slipstream jobs run
+      slipstream jobs run --storage s3://photos --concurrency 64
+    """
+    _start(given, serve_it=True, work=True)
+
+
+@click.command(epilog=EXIT_CODES)
+@_CONFIG
+@_SERVICE
+@_LOGGING
+def serve(**given: Any) -> None:
+    """Run the service: POST /jobs, /operators and the ledger. There is one.
+
+    \b
+    [bold]Examples[/]
+      MESSAGE_BUS_DRIVER=nats slipstream jobs serve --port 8090
+    """
+    _start(given, serve_it=True, work=False)
+
+
+@click.command(epilog=EXIT_CODES)
+@_CONFIG
+@_CONCURRENCY
+@_LOGGING
+def worker(**given: Any) -> None:
+    """Run a worker, of any number, on a bus that it shares with the service.
+
+    \b
+    [bold]Examples[/]
+      MESSAGE_BUS_DRIVER=nats slipstream jobs worker --storage s3://photos
+    """
+    _start(given, serve_it=False, work=True)
+
+
+@click.command(epilog=EXIT_CODES)
+@click.option("--json", "as_json", is_flag=True, help="Answer with JSON, for machines.")
+def provision(as_json: bool) -> None:
+    """Make the streams as they should be, on the bus of the environment, and print what that changed.
+
+    May be run any number of times. What the engine cannot do is said, and is no error.
+
+    \b
+    [bold]Examples[/]
+      MESSAGE_BUS_DRIVER=nats slipstream jobs provision
+    """
+    with answering(as_json, exit_code) as output:
+        settings = job_settings({})
+        done = asyncio.run(_provision(settings))
+        if as_json:
+            output.json({"streams": done})
+            return
+        for each in done:
+            _show(output, each)
+
+
+async def _provision(settings: JobSettings) -> list[Provisioned]:
+    from slipstream.bus import open_bus  # noqa: PLC0415 - --help needs none of it
+    from slipstream.jobs.provision import provision as provision_streams  # noqa: PLC0415
+    from slipstream.jobs.streams import streams  # noqa: PLC0415
+
+    async with open_bus() as bus:
+        return await provision_streams(bus, streams(settings.namespace))
+
+
+def _show(output: Output, done: Provisioned) -> None:
+    name = f"[bold]{escape(done.topic)}[/]"
+    if not done.created and not done.differences:
+        output.say(f"  {name}: as it should be")
+        return
+    output.say(f"[green]+[/] {name}: created" if done.created else f"[yellow]~[/] {name}")
+    for each in done.differences:
+        if each.is_settled:
+            output.say(f"    {each.what}: {each.was} → [green]{each.now}[/]")
+        else:
+            output.say(f"    {each.what}: {each.now}, though {each.wanted} is wanted: [yellow]not to be had here[/]")
+
+
+def job_settings(given: dict[str, Any]) -> JobSettings:
+    from slipstream.jobs.settings import load_settings  # noqa: PLC0415
+
+    return load_settings({name: value for name, value in given.items() if value is not None})
+
+
+def exit_code(error: Exception) -> int | None:
+    from slipstream import bus  # noqa: PLC0415
+    from slipstream.jobs import errors  # noqa: PLC0415
+
+    codes: list[tuple[type[Exception], int]] = [
+        (bus.InvalidArgument, 2),
+        (errors.InvalidJobs, 2),
+        (bus.TopicMissing, NOT_FOUND),
+        (bus.BusUnavailable, UNREACHABLE),
+        (bus.BusError, 1),
+        (errors.JobsError, 1),
+        (OSError, 1),
+    ]
+    return next((code for kind, code in codes if isinstance(error, kind)), None)
+
+
+def _start(given: dict[str, Any], *, serve_it: bool, work: bool) -> None:
+    from slipstream.cli.logs import configure_logging  # noqa: PLC0415
+
+    with answering(False, exit_code) as output:
+        configure_logging(given.pop("log_level"), given.pop("log_format"))
+        settings = job_settings(given)
+        if not (serve_it and work):
+            _check_bus("a worker" if serve_it else "the service")
+        _event_loop_run(_serve(settings, output, work=work) if serve_it else _work(settings, output))
+
+
+def _event_loop_run(program: Any) -> None:
+    try:
+        import uvloop  # noqa: PLC0415 - not on every platform
+    except ImportError:
+        asyncio.run(program)
+    else:
+        uvloop.run(program)
+
+
+def _check_bus(other: str) -> None:
+    from slipstream.bus import InvalidArgument, load_settings  # noqa: PLC0415
+
+    driver = load_settings({}).driver
+    if driver in INSIDE:
+        raise InvalidArgument(
+            f"MESSAGE_BUS_DRIVER is {driver}, whose broker is inside one process, and out of reach of {other} "
+            "elsewhere: run all of it with `slipstream jobs run`, or name a bus for several processes"
+        )
+
+
+async def _serve(settings: JobSettings, output: Output, *, work: bool) -> None:
+    from slipstream.jobs.server import listening  # noqa: PLC0415
+    from slipstream.jobs.service import serving  # noqa: PLC0415
+
+    async with serving(settings, worker=work) as service, listening(service) as url:
+        what = f", with a worker of {settings.concurrency} downloads at a time" if work else ""
+        output.note(f"[dim]taking jobs at {escape(url)}/jobs on the {service.bus.driver} bus{what}; {STOP}[/]")
+        await service.bus.until_stopped()
+
+
+async def _work(settings: JobSettings, output: Output) -> None:
+    from slipstream.jobs.service import working  # noqa: PLC0415
+
+    async with working(settings) as bus:
+        what = f"a worker of {settings.concurrency} downloads at a time"
+        output.note(f"[dim]{what} on the {bus.driver} bus; {STOP}[/]")
+        await bus.until_stopped()

@@ -1,0 +1,213 @@
+"""A client of the service: submits jobs, and asks what became of them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import AsyncIterator, Mapping
+from types import TracebackType
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+
+from slipstream.jobs.dead_letters import Dealt, Letter, Selection
+from slipstream.jobs.errors import JobsError
+from slipstream.jobs.ingress import Accepted
+from slipstream.jobs.ledger import JobSnapshot, ResourceSnapshot
+from slipstream.jobs.messages import JobLog, from_json
+from slipstream.jobs.service import Cleaned, Health
+
+T = TypeVar("T")
+
+DEFAULT_URL = "http://127.0.0.1:8090"
+COMPRESS_BYTES = 64 * 1024
+"""A manifest from this size on is sent as gzip."""
+
+
+class ServiceError(JobsError):
+    """The service refused, or cannot."""
+
+    def __init__(self, status: int, code: str, message: str, job_id: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.job_id = job_id
+
+
+class ServiceUnreachable(JobsError):
+    """Nobody answers there."""
+
+
+class JobPage(msgspec.Struct):
+    jobs: list[JobSnapshot]
+    counts: dict[str, int]
+    next: str | None = None
+
+
+class JobDetails(JobSnapshot, kw_only=True, frozen=True):
+    resources: list[ResourceSnapshot] = msgspec.field(default_factory=list)
+
+
+class LetterPage(msgspec.Struct):
+    letters: list[Letter]
+    total: int
+
+
+class JobsClient:
+    """
+    Example:
+        async with JobsClient("http://127.0.0.1:8090") as jobs:
+            accepted = await jobs.submit("photos", {"manifest_version": "v1", "resources": […]})
+    """
+
+    def __init__(self, url: str = DEFAULT_URL, token: str = "") -> None:
+        self.url = url.rstrip("/")
+        self._headers = {"authorization": f"Bearer {token}"} if token else {}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> JobsClient:
+        self._session = aiohttp.ClientSession(
+            headers=self._headers, timeout=aiohttp.ClientTimeout(total=None, connect=10, sock_read=120)
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def submit(
+        self,
+        job_type: str,
+        manifest: Mapping[str, Any] | bytes,
+        *,
+        idempotency_key: str = "",
+        tenant: str = "",
+    ) -> Accepted:
+        """Raises ServiceError, ServiceUnreachable. With an idempotency key it may be repeated until it succeeds."""
+        data = manifest if isinstance(manifest, bytes) else json.dumps(manifest).encode()
+        headers = {"x-fetchbox-job-type": job_type, "content-type": "application/json"}
+        if idempotency_key:
+            headers["x-fetchbox-idempotency-key"] = idempotency_key
+        if tenant:
+            headers["x-fetchbox-tenant"] = tenant
+        if len(data) >= COMPRESS_BYTES:
+            data, headers["content-encoding"] = gzip.compress(data, 5), "gzip"
+        return await self._call("POST", "/jobs", Accepted, data=data, headers=headers)
+
+    async def jobs(
+        self, *, state: str = "", tenant: str = "", job_type: str = "", limit: int = 100, before: str = ""
+    ) -> JobPage:
+        query = {"state": state, "tenant": tenant, "type": job_type, "limit": str(limit), "before": before}
+        return await self._call("GET", "/operators/jobs", JobPage, query)
+
+    async def job(self, job_id: str, *, resources: bool = True) -> JobDetails:
+        query = {"resources": "true" if resources else "false"}
+        return await self._call("GET", f"/operators/jobs/{quote(job_id, safe='')}", JobDetails, query)
+
+    async def logs(
+        self, job_id: str, *, since_offset: int | None = None, limit: int | None = None, follow: bool = False
+    ) -> AsyncIterator[tuple[int, JobLog]]:
+        """With their offsets; `follow` goes on until the job has ended."""
+        given = {"since_offset": since_offset, "limit": limit, "follow": "true" if follow else None}
+        query = {name: str(value) for name, value in given.items() if value is not None}
+        offset = -1
+        async with self._request("GET", f"/operators/jobs/{quote(job_id, safe='')}/logs", query) as response:
+            async for line in response.content:
+                name, _, value = line.decode().rstrip("\n").partition(": ")
+                if name == "id":
+                    offset = int(value)
+                elif name == "data":
+                    yield offset, from_json(JobLog, value)
+
+    async def dead_letters(self, selection: Selection, limit: int = 100) -> LetterPage:
+        fields = msgspec.structs.asdict(selection)
+        query = {name: str(value) for name, value in fields.items() if value} | {"limit": str(limit)}
+        if selection.dealt_with:
+            query["dealt_with"] = "true"
+        return await self._call("GET", "/operators/dlq", LetterPage, query)
+
+    async def replay(self, selection: Selection, *, discard: bool = False, dry_run: bool = False) -> Dealt:
+        data = msgspec.json.encode({"select": selection, "discard": discard, "dry_run": dry_run})
+        return await self._call("POST", "/operators/replay", Dealt, data=data)
+
+    async def cleanup(self, older_than_ms: int, *, objects: bool = False, dry_run: bool = False) -> Cleaned:
+        data = msgspec.json.encode({"older_than_ms": older_than_ms, "objects": objects, "dry_run": dry_run})
+        return await self._call("POST", "/operators/cleanup", Cleaned, data=data)
+
+    async def rebuild(self) -> None:
+        await self._call("POST", "/operators/rebuild", dict)
+
+    async def health(self) -> Health:
+        """Also where something is down."""
+        return await self._call("GET", "/operators/health", Health, statuses=(200, 503))
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        kind: type[T],
+        query: Mapping[str, str] | None = None,
+        *,
+        data: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        statuses: tuple[int, ...] = (200, 202),
+    ) -> T:
+        wanted = {name: value for name, value in (query or {}).items() if value}
+        async with self._request(method, path, wanted, data=data, headers=headers, statuses=statuses) as response:
+            return msgspec.json.decode(await response.read(), type=kind)
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        *,
+        data: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        statuses: tuple[int, ...] = (200, 202),
+    ) -> _Exchange:
+        assert self._session is not None, "use it as `async with JobsClient(…) as jobs`"
+        request = self._session.request(method, self.url + path, params=dict(query), data=data, headers=headers)
+        return _Exchange(request, self.url, statuses)
+
+
+class _Exchange:
+    """A request and its answer, with what goes wrong as errors of ours."""
+
+    def __init__(self, request: Any, url: str, statuses: tuple[int, ...]) -> None:
+        self._request = request
+        self._url = url
+        self._statuses = statuses
+
+    async def __aenter__(self) -> aiohttp.ClientResponse:
+        try:
+            response: aiohttp.ClientResponse = await self._request.__aenter__()
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise ServiceUnreachable(
+                f"no service answers at {self._url} ({error}): start one with `slipstream jobs serve`, or set JOBS_URL"
+            ) from error
+        if response.status not in self._statuses:
+            try:
+                raise _refusal(response.status, await response.read(), self._url)
+            finally:
+                await self._request.__aexit__(None, None, None)
+        return response
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._request.__aexit__(kind, error, trace)
+        if isinstance(error, aiohttp.ClientError):
+            raise ServiceUnreachable(f"the service at {self._url} broke off: {error}") from error
+
+
+def _refusal(status: int, body: bytes, url: str) -> ServiceError:
+    try:
+        error = json.loads(body)["error"]
+        return ServiceError(status, error["code"], error["message"], error.get("job_id") or "")
+    except (ValueError, KeyError, TypeError):
+        return ServiceError(status, "UNKNOWN", f"{url} answered {status}, and is no service of jobs: set JOBS_URL")
