@@ -27,10 +27,25 @@ class Outgoing(msgspec.Struct, frozen=True):
     the message again without storing it twice."""
 
 
+NO_OFFSET = -1
+"""Of a message where nobody tells its place."""
+
+
 class Delivery:
     """A message as the engine hands it out, to be settled by the source it came from."""
 
-    __slots__ = ("attempt", "attributes", "data", "handle", "id", "key", "published_ms", "topic")
+    __slots__ = (
+        "attempt",
+        "attributes",
+        "data",
+        "handle",
+        "id",
+        "key",
+        "offset",
+        "partition",
+        "published_ms",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -43,6 +58,8 @@ class Delivery:
         attempt: int = 1,
         published_ms: int = 0,
         handle: Any = None,
+        partition: int = 0,
+        offset: int = NO_OFFSET,
     ) -> None:
         self.id = id
         """The same each time this message comes; different for every message of the topic."""
@@ -55,14 +72,13 @@ class Delivery:
         self.published_ms = published_ms
         self.handle = handle
         """The driver's own: whatever it needs to settle it."""
-
-
-NO_OFFSET = -1
-"""Of a message that was overheard where nobody tells its place."""
+        self.partition = partition
+        self.offset = offset
+        """Its place in the log, as `read` and `follow` have it, where the engine tells."""
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """A message in a log, as `read` and `tap` see it. Nobody has it on lease."""
+    """A message in a log, as `read`, `follow` and `tap` see it. Nobody has it on lease."""
 
     topic: str
     partition: int
