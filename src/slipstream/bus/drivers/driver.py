@@ -89,6 +89,17 @@ class Stored(msgspec.Struct, frozen=True):
     published_ms: int = 0
 
 
+class TopicInfo(msgspec.Struct, frozen=True):
+    """What there is of a topic, and what holds for it."""
+
+    name: str
+    partitions: int
+    retention_ms: int | None
+    """0: for ever. None: the engine keeps nothing, or does not tell how long."""
+    retention_bytes: int | None
+    """0: no limit. None: the engine has none, or does not tell it."""
+
+
 class Finding(msgspec.Struct, frozen=True):
     """One thing the doctor looked at."""
 
@@ -163,8 +174,29 @@ class Driver(Protocol):
         """Joins the group, which is made if it is new."""
         ...
 
-    async def ensure_topic(self, topic: str, partitions: int | None = None, retention_ms: int | None = None) -> None:
+    async def ensure_group(self, topic: str, group: str, options: SubscribeOptions) -> None:
+        """Makes what `subscribe` would, whatever the settings say about that, and takes no message."""
+        ...
+
+    async def topic(self, topic: str) -> TopicInfo | None:
+        """None where there is no such topic."""
+        ...
+
+    async def ensure_topic(
+        self,
+        topic: str,
+        partitions: int | None = None,
+        retention_ms: int | None = None,
+        retention_bytes: int | None = None,
+    ) -> None:
         """Makes it if it is missing; one that exists is left as it is. None: as the settings say."""
+        ...
+
+    async def adjust_topic(
+        self, topic: str, partitions: int | None, retention_ms: int | None, retention_bytes: int | None
+    ) -> TopicInfo:
+        """Changes one that exists, and returns what holds then. None: as it is. What the engine cannot do stays as it
+        was, and is no error. Raises TopicMissing."""
         ...
 
     def read(self, topic: str, partition: int, start: int, end: int | None) -> AsyncIterator[Stored]:

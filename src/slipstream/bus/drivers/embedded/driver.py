@@ -6,7 +6,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
 
+from msgspec.structs import replace
+
 from slipstream.broker import (
+    Broker,
     BrokerError,
     Envelope,
     InProgress,
@@ -15,10 +18,12 @@ from slipstream.broker import (
     Overloaded,
     Partition,
     RetryPolicy,
+    Topic,
     TopicOverrides,
     decode_meta,
 )
-from slipstream.bus.drivers.driver import Finding, Outgoing, Stored
+from slipstream.broker import InvalidArgument as Refused
+from slipstream.bus.drivers.driver import Finding, Outgoing, Stored, TopicInfo
 from slipstream.bus.drivers.embedded.broker import Tenancy, acquire
 from slipstream.bus.drivers.embedded.errors import translate
 from slipstream.bus.drivers.embedded.examination import examination
@@ -79,7 +84,17 @@ class EmbeddedDriver:
 
     # Topics
 
-    async def ensure_topic(self, topic: str, partitions: int | None = None, retention_ms: int | None = None) -> None:
+    async def topic(self, topic: str) -> TopicInfo | None:
+        found = self.native.broker.state.topics.get(topic)
+        return None if found is None else _info(found)
+
+    async def ensure_topic(
+        self,
+        topic: str,
+        partitions: int | None = None,
+        retention_ms: int | None = None,
+        retention_bytes: int | None = None,
+    ) -> None:
         settings = self._settings
         overrides = TopicOverrides(
             # With the broker's 256 the retries of a bad hour would keep the rest waiting.
@@ -87,11 +102,30 @@ class EmbeddedDriver:
             # Attempts are counted by the subscriber, who also buries. What a consumer that died held comes at once.
             retry=RetryPolicy(),
             retention_ms=settings.retention_ms if retention_ms is None else retention_ms,
+            retention_bytes=retention_bytes,
         )
         answer = Answer()
         try:
             self.native.create_topic(answer, topic, partitions or settings.partitions, overrides)
             await answer
+        except BrokerError as error:
+            raise translate(error) from error
+
+    async def adjust_topic(
+        self, topic: str, partitions: int | None, retention_ms: int | None, retention_bytes: int | None
+    ) -> TopicInfo:
+        given = {"retention_ms": retention_ms, "retention_bytes": retention_bytes}
+        changed = {name: value for name, value in given.items() if value is not None}
+
+        def change(broker: Broker, now_ms: int) -> Topic:
+            overrides = replace(broker.topic(topic).overrides, **changed)
+            try:
+                return broker.change_topic(now_ms, topic, overrides, partitions)
+            except Refused:  # fewer than there are, say: the rest is changed all the same
+                return broker.change_topic(now_ms, topic, overrides)
+
+        try:
+            return _info(await self.native.perform(change))
         except BrokerError as error:
             raise translate(error) from error
 
@@ -141,6 +175,11 @@ class EmbeddedDriver:
             return EmbeddedSource(self, topic, group, options)
         except BrokerError as error:
             raise translate(error) from error
+
+    async def ensure_group(self, topic: str, group: str, options: SubscribeOptions) -> None:
+        """A group that is new begins with the oldest message there is: it needs the topics, and nothing else."""
+        for name in filter(None, (topic, options.dead_letter_topic)):
+            await self.ensure_topic(name)
 
     # The log
 
@@ -214,6 +253,11 @@ class EmbeddedDriver:
     async def examine(self, prefix: str) -> AsyncIterator[Finding]:
         async for finding in examination(self, self._settings, prefix):
             yield finding
+
+
+def _info(topic: Topic) -> TopicInfo:
+    config = topic.config
+    return TopicInfo(topic.name, len(topic.partitions), config.retention_ms, config.retention_bytes)
 
 
 def _stored(partition: Partition, record: Record) -> Stored:

@@ -8,12 +8,13 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
+from msgspec.structs import replace
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
-from slipstream.bus.drivers.driver import Finding, Outgoing, Stored
+from slipstream.bus.drivers.driver import Finding, Outgoing, Stored, TopicInfo
 from slipstream.bus.drivers.nats.connection import Connection
 from slipstream.bus.drivers.nats.errors import FAILURES, Denied, translate
 from slipstream.bus.drivers.nats.examination import examine
@@ -101,9 +102,29 @@ class JetStreamDriver:
         await source.open()
         return source
 
-    async def ensure_topic(self, topic: str, partitions: int | None = None, retention_ms: int | None = None) -> None:
+    async def ensure_group(self, topic: str, group: str, options: SubscribeOptions) -> None:
+        making = Streams(self._js, replace(self._settings, ensure=True))
+        if options.dead_letter_topic:
+            await making.of(options.dead_letter_topic)
+        await making.consumer(await making.of(topic), topic, group, options)
+
+    async def topic(self, topic: str) -> TopicInfo | None:
+        return await self._streams.info(topic)
+
+    async def ensure_topic(
+        self,
+        topic: str,
+        partitions: int | None = None,
+        retention_ms: int | None = None,
+        retention_bytes: int | None = None,
+    ) -> None:
         """A stream is one partition, whatever was asked for: order is kept without any."""
-        await self._streams.make(topic, retention_ms)
+        await self._streams.make(topic, retention_ms, retention_bytes)
+
+    async def adjust_topic(
+        self, topic: str, partitions: int | None, retention_ms: int | None, retention_bytes: int | None
+    ) -> TopicInfo:
+        return await self._streams.adjust(topic, retention_ms, retention_bytes)
 
     async def read(self, topic: str, partition: int, start: int, end: int | None) -> AsyncIterator[Stored]:
         """Offsets are sequences of the stream, which begin at 1."""
