@@ -351,6 +351,21 @@ class Bus:
         async for stored in self._driver.read(self._name(topic), partition, start, end):
             yield self._unprefixed(stored)
 
+    async def follow(self, topic: str, partition: int = 0, start: int = 0) -> AsyncGenerator[list[Stored], None]:
+        """`read` without an end: what a partition holds from offset `start`, or from the oldest there is if that has
+        been removed, and then whatever comes, in lists of up to 1,000. A server that goes away is waited for. Raises
+        Unsupported where `read` does, and TopicMissing when the topic is deleted.
+
+        Example:
+            async with contextlib.aclosing(bus.follow("orders", start=100)) as batches:
+                async for batch in batches:
+                    print(batch[0].offset, len(batch))
+        """
+        self._check_open()
+        async with contextlib.aclosing(self._driver.follow(self._name(topic), partition, start)) as batches:
+            async for batch in batches:
+                yield [self._unprefixed(stored) for stored in batch] if self.settings.prefix else batch
+
     async def tap(self, pattern: str = "*", *, listening: asyncio.Event | None = None) -> AsyncGenerator[Stored, None]:
         """Whatever passes from now on, of all topics that match, without consuming it from anyone. `*` in the pattern
         stands for anything, dots too. `listening` is set when nothing that is published afterwards can be missed.

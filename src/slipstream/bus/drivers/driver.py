@@ -14,6 +14,9 @@ import msgspec
 
 from slipstream.bus.options import SubscribeOptions
 
+FOLLOW_MESSAGES = 1_000
+"""In a batch of `follow`, at most."""
+
 
 class Outgoing(msgspec.Struct, frozen=True):
     """A message to be published."""
@@ -201,6 +204,11 @@ class Driver(Protocol):
 
     def read(self, topic: str, partition: int, start: int, end: int | None) -> AsyncIterator[Stored]:
         """From offset `start` up to, and without, `end`; None for what is there now."""
+        ...
+
+    def follow(self, topic: str, partition: int, start: int) -> AsyncGenerator[list[Stored], None]:
+        """What is there from offset `start`, or from the oldest there is, and then whatever comes, without an end, in
+        lists of 1 to `FOLLOW_MESSAGES`. Waits for an engine that goes away; raises TopicMissing when the topic does."""
         ...
 
     def tap(self, prefix: str, listening: asyncio.Event | None = None) -> AsyncGenerator[Stored, None]:

@@ -111,6 +111,8 @@ async def test_every_topic_is_there_and_keeps_nothing(nats: NatsSite, topic: str
         await bus.ensure_topic(topic, 8, 3600, 1 << 20)
         assert await bus.adjust_topic(topic, partitions=8, retention=3600) == nothing_kept
         await bus.ensure_group(topic, "shipping")
+        with pytest.raises(Unsupported, match="NATS_JETSTREAM"):
+            await anext(bus.follow(topic))
         handler = Recorder()
         await bus.subscribe(topic, "shipping", handler)
         await bus.publish(topic, b"x")

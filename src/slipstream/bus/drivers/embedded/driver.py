@@ -23,11 +23,11 @@ from slipstream.broker import (
     decode_meta,
 )
 from slipstream.broker import InvalidArgument as Refused
-from slipstream.bus.drivers.driver import Finding, Outgoing, Stored, TopicInfo
+from slipstream.bus.drivers.driver import FOLLOW_MESSAGES, Finding, Outgoing, Stored, TopicInfo
 from slipstream.bus.drivers.embedded.broker import Tenancy, acquire
 from slipstream.bus.drivers.embedded.errors import translate
 from slipstream.bus.drivers.embedded.examination import examination
-from slipstream.bus.drivers.embedded.source import EmbeddedSource
+from slipstream.bus.drivers.embedded.source import FAILURE_LOOK_S, EmbeddedSource
 from slipstream.bus.errors import BusClosed, BusError, InvalidArgument, TopicMissing
 from slipstream.bus.options import SubscribeOptions
 from slipstream.bus.settings import BusSettings
@@ -220,6 +220,38 @@ class EmbeddedDriver:
             raise translate(error) from error
         except LogUnreadable as error:
             raise BusError(f"{partition.topic.name}/{partition.number} cannot be read on: {error}") from error
+
+    async def follow(self, topic: str, partition: int, start: int) -> AsyncGenerator[list[Stored], None]:
+        engine = self.native
+        found = self._partition(topic, partition)
+        index = found.log.index_from(max(start, first_offset(found)))
+        written = asyncio.Event()
+        try:
+            while True:
+                written.clear()
+                engine.watch(found, written.set)  # before it is looked at, as in `tap`
+                while index < found.committed:
+                    index, records = await self._records(found, index, found.committed)
+                    stored = [_stored(found, record) for record in records if record.offset >= start]
+                    for first in range(0, len(stored), FOLLOW_MESSAGES):
+                        yield stored[first : first + FOLLOW_MESSAGES]
+                await self._news(found, written)
+        finally:
+            engine.unwatch(found, written.set)
+
+    async def _news(self, partition: Partition, written: asyncio.Event) -> None:
+        """Returns when something was written. Raises where nothing will be any more: nobody else says so."""
+        while not written.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FAILURE_LOOK_S):
+                    await written.wait()
+            engine = self.native
+            if engine.failure is not None:
+                raise translate(engine.failure)
+            try:
+                engine.check_there(partition.topic)
+            except NotFound as error:
+                raise TopicMissing(str(error)) from error
 
     async def tap(self, prefix: str, listening: asyncio.Event | None = None) -> AsyncGenerator[Stored, None]:
         engine = self.native

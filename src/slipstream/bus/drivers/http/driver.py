@@ -21,9 +21,10 @@ from slipstream.api import TopicInfo as ServerTopic
 from slipstream.bus.drivers.driver import Finding, Outgoing, Stored, TopicInfo
 from slipstream.bus.drivers.http.errors import as_bus_errors, bus_error, publish_error
 from slipstream.bus.drivers.http.examination import examination
+from slipstream.bus.drivers.http.follow import read_on, stored
 from slipstream.bus.drivers.http.poster import Poster
 from slipstream.bus.drivers.http.source import HttpSource
-from slipstream.bus.drivers.http.tap import Tap, stored
+from slipstream.bus.drivers.http.tap import Tap
 from slipstream.bus.errors import BusUnavailable, InvalidArgument
 from slipstream.bus.options import SubscribeOptions, seconds
 from slipstream.bus.settings import BusSettings
@@ -200,6 +201,13 @@ class HttpDriver:
             # From 0 is from the oldest there is; any other offset that retention has removed is an error.
             async for message in self._client.scan(topic, partition, from_=start or None, to=end):
                 yield stored(topic, message)
+
+    async def follow(self, topic: str, partition: int, start: int) -> AsyncGenerator[list[Stored], None]:
+        with as_bus_errors():
+            await self._check_partition(topic, partition)
+            async with contextlib.aclosing(read_on(self._client, topic, partition, start or None)) as batches:
+                async for batch in batches:
+                    yield batch
 
     async def _check_partition(self, topic: str, partition: int) -> None:
         count = len((await self._client.topic(topic)).partitions)

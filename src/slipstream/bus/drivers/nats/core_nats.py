@@ -127,6 +127,9 @@ class CoreDriver:
         raise Unsupported("core NATS keeps no log: set NATS_JETSTREAM=true")
         yield  # type: ignore[unreachable]
 
+    def follow(self, topic: str, partition: int, start: int) -> AsyncGenerator[list[Stored], None]:
+        raise Unsupported("core NATS keeps no log: set NATS_JETSTREAM=true")
+
     def tap(self, prefix: str, listening: asyncio.Event | None = None) -> AsyncGenerator[Stored, None]:
         return tap(self._connection, prefix, listening)
 

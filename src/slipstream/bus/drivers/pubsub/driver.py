@@ -125,6 +125,9 @@ class PubSubDriver:
             "before is only to be had by a subscription that was there"
         )
 
+    def follow(self, topic: str, partition: int, start: int) -> AsyncGenerator[list[Stored], None]:
+        raise Unsupported(f"Pub/Sub keeps no log, so {topic} cannot be followed: subscribe to it, or tap what passes")
+
     async def tap(self, prefix: str, listening: asyncio.Event | None = None) -> AsyncGenerator[Stored, None]:
         tap = Tap(self.native, self._subscriptions, prefix)
         self._taps.add(tap)
