@@ -13,7 +13,7 @@ from the in-flight bound to dead letters, is done once, above them. Slips and jo
 
 from slipstream.bus.bus import Bus, examine, open_bus
 from slipstream.bus.contract import Handler, MessagePublisher, MessageSubscriber, SubscriptionHandle
-from slipstream.bus.drivers.driver import Finding, Stored
+from slipstream.bus.drivers.driver import NO_OFFSET, Finding, Stored, TopicInfo
 from slipstream.bus.errors import (
     BusClosed,
     BusError,
@@ -31,6 +31,7 @@ from slipstream.bus.subscription import Subscription
 from slipstream.outcome import Reject, Retry
 
 __all__ = [
+    "NO_OFFSET",
     "Backoff",
     "Bus",
     "BusClosed",
@@ -50,6 +51,7 @@ __all__ = [
     "SubscribeOptions",
     "Subscription",
     "SubscriptionHandle",
+    "TopicInfo",
     "TopicMissing",
     "Unauthorized",
     "Unsupported",

@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry
 from slipstream import handlers
 from slipstream.bus.attributes import Attributes, encodable, normalize
 from slipstream.bus.contract import Data, Handler
-from slipstream.bus.drivers import Driver, Finding, Outgoing, Stored, make_driver
+from slipstream.bus.drivers import Driver, Finding, Outgoing, Stored, TopicInfo, make_driver
 from slipstream.bus.errors import BusClosed, BusError, InvalidArgument, PublishFailed
 from slipstream.bus.metrics import metrics_in
 from slipstream.bus.names import check_name, dead_letter_topic, literal_start
@@ -222,7 +222,7 @@ class Bus:
         name = self._name(topic)
         check_name("group", group)
         dead = dead_letter_topic(topic, options.dead_letter_topic)
-        options = replace(options, dead_letter_topic=self._name(dead) if dead else "")
+        options = self._named(topic, options)
         source = await self._driver.subscribe(name, group, options)
         if self._closing is not None:
             # Closed while the engine was asked: nobody would end what began now.
@@ -282,7 +282,19 @@ class Bus:
             raise InvalidArgument("this is no thread of its own: await it instead")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    async def ensure_topic(self, topic: str, partitions: int | None = None, retention: Duration | None = None) -> None:
+    async def topic(self, topic: str) -> TopicInfo | None:
+        """What there is of a topic: its partitions, and how much it keeps; None where there is none."""
+        self._check_open()
+        found = await self._driver.topic(self._name(topic))
+        return None if found is None else replace(found, name=topic)
+
+    async def ensure_topic(
+        self,
+        topic: str,
+        partitions: int | None = None,
+        retention: Duration | None = None,
+        retention_bytes: int | None = None,
+    ) -> None:
         """Makes the topic if it is missing; one that exists is left as it is. Publishing and subscribing do so by
         themselves, with what the settings say, unless BUS_ENSURE is false.
 
@@ -290,10 +302,40 @@ class Bus:
             await bus.ensure_topic("jobs.tasks", partitions=8, retention=timedelta(days=7))
         """
         self._check_open()
-        if partitions is not None and partitions < 1:
-            raise InvalidArgument("a topic has at least one partition")
-        retention_ms = None if retention is None else round(seconds(retention) * 1000)
-        await self._driver.ensure_topic(self._name(topic), partitions, retention_ms)
+        wanted = _wanted(partitions, retention, retention_bytes)
+        await self._driver.ensure_topic(self._name(topic), *wanted)
+
+    async def adjust_topic(
+        self,
+        topic: str,
+        *,
+        partitions: int | None = None,
+        retention: Duration | None = None,
+        retention_bytes: int | None = None,
+    ) -> TopicInfo:
+        """Changes a topic that exists, and returns what holds then. What the engine cannot do stays as it was, which is
+        no error: compare. Raises TopicMissing.
+
+        Example:
+            info = await bus.adjust_topic("jobs.tasks", partitions=16, retention=timedelta(days=2))
+        """
+        self._check_open()
+        wanted = _wanted(partitions, retention, retention_bytes)
+        return replace(await self._driver.adjust_topic(self._name(topic), *wanted), name=topic)
+
+    async def ensure_group(
+        self, topic: str, group: str, options: SubscribeOptions | None = None, **fields: Unpack[OptionFields]
+    ) -> None:
+        """Makes what the group needs so as to miss nothing that is published from now on, and takes no message: all
+        that `subscribe` with these options would make. What exists is left as it is.
+
+        Example:
+            await bus.ensure_group("orders", "shipping")
+        """
+        self._check_open()
+        check_name("group", group)
+        options = self._named(topic, _options(options, fields))
+        await self._driver.ensure_group(self._name(topic), group, options)
 
     async def read(
         self, topic: str, partition: int = 0, start: int = 0, end: int | None = None
@@ -308,6 +350,21 @@ class Bus:
         self._check_open()
         async for stored in self._driver.read(self._name(topic), partition, start, end):
             yield self._unprefixed(stored)
+
+    async def follow(self, topic: str, partition: int = 0, start: int = 0) -> AsyncGenerator[list[Stored], None]:
+        """`read` without an end: what a partition holds from offset `start`, or from the oldest there is if that has
+        been removed, and then whatever comes, in lists of up to 1,000. A server that goes away is waited for. Raises
+        Unsupported where `read` does, and TopicMissing when the topic is deleted.
+
+        Example:
+            async with contextlib.aclosing(bus.follow("orders", start=100)) as batches:
+                async for batch in batches:
+                    print(batch[0].offset, len(batch))
+        """
+        self._check_open()
+        async with contextlib.aclosing(self._driver.follow(self._name(topic), partition, start)) as batches:
+            async for batch in batches:
+                yield [self._unprefixed(stored) for stored in batch] if self.settings.prefix else batch
 
     async def tap(self, pattern: str = "*", *, listening: asyncio.Event | None = None) -> AsyncGenerator[Stored, None]:
         """Whatever passes from now on, of all topics that match, without consuming it from anyone. `*` in the pattern
@@ -388,6 +445,11 @@ class Bus:
     def _name(self, topic: str) -> str:
         check_name("topic", topic)
         return self.settings.prefix + topic
+
+    def _named(self, topic: str, options: SubscribeOptions) -> SubscribeOptions:
+        """With the dead-letter topic as the engine knows it; none is ""."""
+        dead = dead_letter_topic(topic, options.dead_letter_topic)
+        return replace(options, dead_letter_topic=self._name(dead) if dead else "")
 
     def _unprefixed(self, stored: Stored) -> Stored:
         prefix = self.settings.prefix
@@ -472,6 +534,17 @@ def _options(options: SubscribeOptions | None, fields: OptionFields) -> Subscrib
         options = replace(options, **fields)
     options.check()
     return options
+
+
+def _wanted(
+    partitions: int | None, retention: Duration | None, retention_bytes: int | None
+) -> tuple[int | None, int | None, int | None]:
+    """As drivers take it."""
+    if partitions is not None and partitions < 1:
+        raise InvalidArgument("a topic has at least one partition")
+    if retention_bytes is not None and retention_bytes < 0:
+        raise InvalidArgument("a topic cannot keep fewer than no bytes; 0 is no limit")
+    return partitions, None if retention is None else round(seconds(retention) * 1000), retention_bytes
 
 
 def _bytes(data: object) -> bytes:

@@ -26,7 +26,19 @@ class Message:
     they can be awaited, to know that the engine has been told.
     """
 
-    __slots__ = ("_delivery", "_run", "attempt", "attributes", "data", "group", "id", "key", "topic")
+    __slots__ = (
+        "_delivery",
+        "_run",
+        "attempt",
+        "attributes",
+        "data",
+        "group",
+        "id",
+        "key",
+        "offset",
+        "partition",
+        "topic",
+    )
 
     def __init__(self, topic: str, group: str, delivery: Delivery, run: Run) -> None:
         self.topic = topic
@@ -39,6 +51,9 @@ class Message:
         self.key = delivery.key
         self.attempt = delivery.attempt
         """1 the first time."""
+        self.partition = delivery.partition
+        self.offset = delivery.offset
+        """Its place in the log, for `read` and `follow`; NO_OFFSET (-1) where the engine tells none."""
         self._delivery = delivery
         self._run = run
 

@@ -20,6 +20,7 @@ BINARY = Path(sys.executable).parent / "nats-server"
 
 class NatsSite(Site):
     driver = "nats"
+    has_partitions = False  # a stream is one
 
     def __init__(self, *arguments: str) -> None:
         self._arguments = arguments

@@ -26,6 +26,10 @@ class PubSubSite(Site):
     keeps_before_subscribed = False  # a subscription begins when it is made, here and at Google
     reads = False  # neither has a log
     dedupes = False  # neither knows ids but its own
+    has_partitions = False
+    limits_bytes = False
+    keeps_for_ever = False  # 31 days
+    adjusts_retention = False  # it refuses that; Google does not
 
     def __init__(self) -> None:
         try:

@@ -27,6 +27,14 @@ class Site(abc.ABC):
     """Whether it lives outside the application, and can be stopped under it."""
     reads = True
     """Whether it keeps a log that can be read."""
+    has_partitions = True
+    """Whether a topic can have more than one."""
+    limits_bytes = True
+    """Whether a topic can be limited to so many bytes."""
+    keeps_for_ever = True
+    """Whether a topic can be without a limit of time."""
+    adjusts_retention = True
+    """Whether that limit can be changed."""
 
     @abc.abstractmethod
     def settings(self) -> dict[str, Any]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from slipstream.bus.drivers.driver import Delivery, Driver, Finding, Outgoing, Source, Stored
+from slipstream.bus.drivers.driver import Delivery, Driver, Finding, Outgoing, Source, Stored, TopicInfo
 from slipstream.bus.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from slipstream.bus.settings import BusSettings
 
-__all__ = ["Delivery", "Driver", "Finding", "Outgoing", "Source", "Stored", "make_driver"]
+__all__ = ["Delivery", "Driver", "Finding", "Outgoing", "Source", "Stored", "TopicInfo", "make_driver"]
 
 
 def make_driver(settings: BusSettings) -> Driver:

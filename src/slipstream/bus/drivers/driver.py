@@ -14,6 +14,9 @@ import msgspec
 
 from slipstream.bus.options import SubscribeOptions
 
+FOLLOW_MESSAGES = 1_000
+"""In a batch of `follow`, at most."""
+
 
 class Outgoing(msgspec.Struct, frozen=True):
     """A message to be published."""
@@ -27,10 +30,25 @@ class Outgoing(msgspec.Struct, frozen=True):
     the message again without storing it twice."""
 
 
+NO_OFFSET = -1
+"""Of a message where nobody tells its place."""
+
+
 class Delivery:
     """A message as the engine hands it out, to be settled by the source it came from."""
 
-    __slots__ = ("attempt", "attributes", "data", "handle", "id", "key", "published_ms", "topic")
+    __slots__ = (
+        "attempt",
+        "attributes",
+        "data",
+        "handle",
+        "id",
+        "key",
+        "offset",
+        "partition",
+        "published_ms",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -43,6 +61,8 @@ class Delivery:
         attempt: int = 1,
         published_ms: int = 0,
         handle: Any = None,
+        partition: int = 0,
+        offset: int = NO_OFFSET,
     ) -> None:
         self.id = id
         """The same each time this message comes; different for every message of the topic."""
@@ -55,14 +75,13 @@ class Delivery:
         self.published_ms = published_ms
         self.handle = handle
         """The driver's own: whatever it needs to settle it."""
-
-
-NO_OFFSET = -1
-"""Of a message that was overheard where nobody tells its place."""
+        self.partition = partition
+        self.offset = offset
+        """Its place in the log, as `read` and `follow` have it, where the engine tells."""
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """A message in a log, as `read` and `tap` see it. Nobody has it on lease."""
+    """A message in a log, as `read`, `follow` and `tap` see it. Nobody has it on lease."""
 
     topic: str
     partition: int
@@ -71,6 +90,17 @@ class Stored(msgspec.Struct, frozen=True):
     attributes: dict[str, str]
     key: str = ""
     published_ms: int = 0
+
+
+class TopicInfo(msgspec.Struct, frozen=True):
+    """What there is of a topic, and what holds for it."""
+
+    name: str
+    partitions: int
+    retention_ms: int | None
+    """0: for ever. None: the engine keeps nothing, or does not tell how long."""
+    retention_bytes: int | None
+    """0: no limit. None: the engine has none, or does not tell it."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -147,12 +177,38 @@ class Driver(Protocol):
         """Joins the group, which is made if it is new."""
         ...
 
-    async def ensure_topic(self, topic: str, partitions: int | None = None, retention_ms: int | None = None) -> None:
+    async def ensure_group(self, topic: str, group: str, options: SubscribeOptions) -> None:
+        """Makes what `subscribe` would, whatever the settings say about that, and takes no message."""
+        ...
+
+    async def topic(self, topic: str) -> TopicInfo | None:
+        """None where there is no such topic."""
+        ...
+
+    async def ensure_topic(
+        self,
+        topic: str,
+        partitions: int | None = None,
+        retention_ms: int | None = None,
+        retention_bytes: int | None = None,
+    ) -> None:
         """Makes it if it is missing; one that exists is left as it is. None: as the settings say."""
+        ...
+
+    async def adjust_topic(
+        self, topic: str, partitions: int | None, retention_ms: int | None, retention_bytes: int | None
+    ) -> TopicInfo:
+        """Changes one that exists, and returns what holds then. None: as it is. What the engine cannot do stays as it
+        was, and is no error. Raises TopicMissing."""
         ...
 
     def read(self, topic: str, partition: int, start: int, end: int | None) -> AsyncIterator[Stored]:
         """From offset `start` up to, and without, `end`; None for what is there now."""
+        ...
+
+    def follow(self, topic: str, partition: int, start: int) -> AsyncGenerator[list[Stored], None]:
+        """What is there from offset `start`, or from the oldest there is, and then whatever comes, without an end, in
+        lists of 1 to `FOLLOW_MESSAGES`. Waits for an engine that goes away; raises TopicMissing when the topic does."""
         ...
 
     def tap(self, prefix: str, listening: asyncio.Event | None = None) -> AsyncGenerator[Stored, None]:

@@ -125,6 +125,8 @@ class LocalRetries:
             attempt=delivery.attempt + 1,
             published_ms=delivery.published_ms,
             handle=delivery.handle,
+            partition=delivery.partition,
+            offset=delivery.offset,
         )
         heapq.heappush(self._due, (self._loop.time() + delay_s, next(self._numbers), again))
         self._waiting[again.id] = again

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
+import pytest
 from prometheus_client import CollectorRegistry
 
-from slipstream.bus import Bus, Stored, open_bus
+from slipstream.bus import Bus, Stored, TopicMissing, open_bus
 from tests.client.loop import in_loop
 
 
@@ -52,6 +54,46 @@ async def test_a_tap_that_is_slower_than_retention_sees_the_rest_once() -> None:
     offsets = [stored.offset for stored in seen]
     assert len(offsets) == len(set(offsets))
     assert set(range(2_000, 3_001)) <= set(offsets)
+
+
+@in_loop
+async def test_a_follower_begins_at_the_oldest_there_is_and_loses_only_what_retention_removes() -> None:
+    async with open_bus(driver="memory", registry=CollectorRegistry()) as bus:
+        await publish(bus, 3_000)
+        await trim(bus, below=100)
+        offsets: list[int] = []
+        async with contextlib.aclosing(bus.follow("orders", start=7)) as batches:
+            async for batch in batches:
+                assert 1 <= len(batch) <= 1_000
+                if not offsets:
+                    assert batch[0].offset == 100
+                    await trim(bus, below=2_000)
+                offsets += [stored.offset for stored in batch]
+                if offsets[-1] == 2_999:
+                    break
+    assert len(offsets) == len(set(offsets)), "nothing comes twice"
+    assert set(range(2_000, 3_000)) <= set(offsets), "and what is kept comes"
+
+
+@in_loop
+async def test_a_follower_is_told_when_its_topic_is_deleted() -> None:
+    async with open_bus(driver="memory", registry=CollectorRegistry()) as bus:
+        await bus.ensure_topic("orders")
+        waiting = asyncio.ensure_future(anext(bus.follow("orders")))
+        await asyncio.sleep(0.05)
+        await bus.native.delete_topic("orders")
+        with pytest.raises(TopicMissing, match="deleted"):
+            await waiting
+
+
+@in_loop
+async def test_who_has_left_is_not_called_any_more() -> None:
+    async with open_bus(driver="memory", registry=CollectorRegistry()) as bus:
+        await publish(bus, 1)
+        async with contextlib.aclosing(bus.follow("orders")) as batches:
+            await anext(batches)
+            assert bus.native._watchers
+        assert not bus.native._watchers
 
 
 async def publish(bus: Bus, count: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry
 
-from slipstream.bus import Message, Unsupported
+from slipstream.bus import NO_OFFSET, Message, TopicInfo, Unsupported
 from slipstream.bus.bus import Opening, open_bus
 from tests.bus.recorder import Recorder, failing
 from tests.bus.sites.nats import NatsSite
@@ -101,3 +101,20 @@ async def test_there_is_no_log_to_read(nats: NatsSite, topic: str) -> None:
     async with bus_on(nats) as bus:
         with pytest.raises(Unsupported, match="NATS_JETSTREAM"):
             await anext(bus.read(topic))
+
+
+@in_loop
+async def test_every_topic_is_there_and_keeps_nothing(nats: NatsSite, topic: str) -> None:
+    async with bus_on(nats) as bus:
+        nothing_kept = TopicInfo(topic, 1, None, None)
+        assert await bus.topic(topic) == nothing_kept
+        await bus.ensure_topic(topic, 8, 3600, 1 << 20)
+        assert await bus.adjust_topic(topic, partitions=8, retention=3600) == nothing_kept
+        await bus.ensure_group(topic, "shipping")
+        with pytest.raises(Unsupported, match="NATS_JETSTREAM"):
+            await anext(bus.follow(topic))
+        handler = Recorder()
+        await bus.subscribe(topic, "shipping", handler)
+        await bus.publish(topic, b"x")
+        (message,) = await handler.have(1)
+    assert (message.partition, message.offset) == (0, NO_OFFSET)

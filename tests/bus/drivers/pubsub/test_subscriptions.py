@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from google.api_core.exceptions import PermissionDenied
+from google.pubsub_v1.types import UpdateTopicRequest
 
 from slipstream.bus import InvalidArgument, Reject, TopicMissing
 from slipstream.bus.settings import DAY_MS
@@ -16,6 +17,8 @@ from tests.bus.conftest import OpenBus
 from tests.bus.drivers.pubsub.engine import Engine
 from tests.bus.recorder import Recorder, failing
 from tests.client.loop import in_loop
+
+MINUTES_10 = timedelta(minutes=10)
 
 
 @in_loop
@@ -159,3 +162,52 @@ async def test_dead_letters_have_no_dead_letters(new_bus: OpenBus, topic: str) -
         made = await Engine(bus).subscription(f"{topic}.DLQ.undertaker")
         assert not await Engine(bus).has_topic(f"{topic}.DLQ.DLQ")
     assert "dead_letter_policy" not in made
+
+
+@pytest.mark.parametrize(
+    ("retention", "asked_for"),
+    [(60 * 60, timedelta(hours=1)), (90 * 24 * 3600, timedelta(days=31)), (0, timedelta(days=31)), (1, MINUTES_10)],
+)
+@in_loop
+async def test_a_topic_keeps_messages_for_as_long_as_pubsub_can(
+    new_bus: OpenBus, topic: str, monkeypatch: pytest.MonkeyPatch, retention: int, asked_for: timedelta
+) -> None:
+    """The server of the tests refuses the change, so that it is made up for here."""
+    async with new_bus(prefix="dev.") as bus:
+        await bus.ensure_topic(topic, retention=2 * 60 * 60)
+        before = await bus.topic(topic)
+        requests: list[UpdateTopicRequest] = []
+        publisher = bus.native.publisher
+
+        def update(request: dict[str, Any], **more: Any) -> None:
+            requests.append(UpdateTopicRequest(request))
+
+        monkeypatch.setattr(publisher, "update_topic", update)
+        assert await bus.adjust_topic(topic, partitions=3, retention_bytes=7) == before
+        assert not requests, "it can do neither"
+        await bus.adjust_topic(topic, retention=retention)
+        (request,) = requests
+        path = bus.native.topic_path(f"dev.{topic}")
+    assert request.topic.name == path
+    assert request.topic.message_retention_duration == asked_for
+    assert list(request.update_mask.paths) == ["message_retention_duration"]
+
+
+@in_loop
+async def test_a_change_that_is_refused_leaves_the_topic_as_it_was(
+    new_bus: OpenBus, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with new_bus() as bus:
+        await bus.ensure_topic(topic)
+        info = await bus.adjust_topic(topic, retention=60 * 60)
+    assert info.retention_ms is None, "it was made without any"
+    assert "stays as it is" in caplog.text
+
+
+@in_loop
+async def test_a_group_that_is_made_has_the_subscription_its_subscribers_will_use(new_bus: OpenBus, topic: str) -> None:
+    async with new_bus() as bus:
+        await bus.ensure_group(topic, "shipping", ack_deadline=45, max_deliver=0)
+        made = await Engine(bus).subscription(f"{topic}.shipping")
+    assert made.ack_deadline_seconds == 45
+    assert "dead_letter_policy" not in made, "it would end what is to be tried for ever"

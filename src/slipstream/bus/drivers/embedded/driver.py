@@ -6,7 +6,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
 
+from msgspec.structs import replace
+
 from slipstream.broker import (
+    Broker,
     BrokerError,
     Envelope,
     InProgress,
@@ -15,14 +18,16 @@ from slipstream.broker import (
     Overloaded,
     Partition,
     RetryPolicy,
+    Topic,
     TopicOverrides,
     decode_meta,
 )
-from slipstream.bus.drivers.driver import Finding, Outgoing, Stored
+from slipstream.broker import InvalidArgument as Refused
+from slipstream.bus.drivers.driver import FOLLOW_MESSAGES, Finding, Outgoing, Stored, TopicInfo
 from slipstream.bus.drivers.embedded.broker import Tenancy, acquire
 from slipstream.bus.drivers.embedded.errors import translate
 from slipstream.bus.drivers.embedded.examination import examination
-from slipstream.bus.drivers.embedded.source import EmbeddedSource
+from slipstream.bus.drivers.embedded.source import FAILURE_LOOK_S, EmbeddedSource
 from slipstream.bus.errors import BusClosed, BusError, InvalidArgument, TopicMissing
 from slipstream.bus.options import SubscribeOptions
 from slipstream.bus.settings import BusSettings
@@ -79,7 +84,17 @@ class EmbeddedDriver:
 
     # Topics
 
-    async def ensure_topic(self, topic: str, partitions: int | None = None, retention_ms: int | None = None) -> None:
+    async def topic(self, topic: str) -> TopicInfo | None:
+        found = self.native.broker.state.topics.get(topic)
+        return None if found is None else _info(found)
+
+    async def ensure_topic(
+        self,
+        topic: str,
+        partitions: int | None = None,
+        retention_ms: int | None = None,
+        retention_bytes: int | None = None,
+    ) -> None:
         settings = self._settings
         overrides = TopicOverrides(
             # With the broker's 256 the retries of a bad hour would keep the rest waiting.
@@ -87,11 +102,30 @@ class EmbeddedDriver:
             # Attempts are counted by the subscriber, who also buries. What a consumer that died held comes at once.
             retry=RetryPolicy(),
             retention_ms=settings.retention_ms if retention_ms is None else retention_ms,
+            retention_bytes=retention_bytes,
         )
         answer = Answer()
         try:
             self.native.create_topic(answer, topic, partitions or settings.partitions, overrides)
             await answer
+        except BrokerError as error:
+            raise translate(error) from error
+
+    async def adjust_topic(
+        self, topic: str, partitions: int | None, retention_ms: int | None, retention_bytes: int | None
+    ) -> TopicInfo:
+        given = {"retention_ms": retention_ms, "retention_bytes": retention_bytes}
+        changed = {name: value for name, value in given.items() if value is not None}
+
+        def change(broker: Broker, now_ms: int) -> Topic:
+            overrides = replace(broker.topic(topic).overrides, **changed)
+            try:
+                return broker.change_topic(now_ms, topic, overrides, partitions)
+            except Refused:  # fewer than there are, say: the rest is changed all the same
+                return broker.change_topic(now_ms, topic, overrides)
+
+        try:
+            return _info(await self.native.perform(change))
         except BrokerError as error:
             raise translate(error) from error
 
@@ -142,6 +176,11 @@ class EmbeddedDriver:
         except BrokerError as error:
             raise translate(error) from error
 
+    async def ensure_group(self, topic: str, group: str, options: SubscribeOptions) -> None:
+        """A group that is new begins with the oldest message there is: it needs the topics, and nothing else."""
+        for name in filter(None, (topic, options.dead_letter_topic)):
+            await self.ensure_topic(name)
+
     # The log
 
     async def read(self, topic: str, partition: int, start: int, end: int | None) -> AsyncIterator[Stored]:
@@ -182,6 +221,38 @@ class EmbeddedDriver:
         except LogUnreadable as error:
             raise BusError(f"{partition.topic.name}/{partition.number} cannot be read on: {error}") from error
 
+    async def follow(self, topic: str, partition: int, start: int) -> AsyncGenerator[list[Stored], None]:
+        engine = self.native
+        found = self._partition(topic, partition)
+        index = found.log.index_from(max(start, first_offset(found)))
+        written = asyncio.Event()
+        try:
+            while True:
+                written.clear()
+                engine.watch(found, written.set)  # before it is looked at, as in `tap`
+                while index < found.committed:
+                    index, records = await self._records(found, index, found.committed)
+                    stored = [_stored(found, record) for record in records if record.offset >= start]
+                    for first in range(0, len(stored), FOLLOW_MESSAGES):
+                        yield stored[first : first + FOLLOW_MESSAGES]
+                await self._news(found, written)
+        finally:
+            engine.unwatch(found, written.set)
+
+    async def _news(self, partition: Partition, written: asyncio.Event) -> None:
+        """Returns when something was written. Raises where nothing will be any more: nobody else says so."""
+        while not written.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FAILURE_LOOK_S):
+                    await written.wait()
+            engine = self.native
+            if engine.failure is not None:
+                raise translate(engine.failure)
+            try:
+                engine.check_there(partition.topic)
+            except NotFound as error:
+                raise TopicMissing(str(error)) from error
+
     async def tap(self, prefix: str, listening: asyncio.Event | None = None) -> AsyncGenerator[Stored, None]:
         engine = self.native
         seen: dict[Partition, int] = {partition: partition.committed for partition in self._matching(prefix)}
@@ -214,6 +285,11 @@ class EmbeddedDriver:
     async def examine(self, prefix: str) -> AsyncIterator[Finding]:
         async for finding in examination(self, self._settings, prefix):
             yield finding
+
+
+def _info(topic: Topic) -> TopicInfo:
+    config = topic.config
+    return TopicInfo(topic.name, len(topic.partitions), config.retention_ms, config.retention_bytes)
 
 
 def _stored(partition: Partition, record: Record) -> Stored:

@@ -83,6 +83,8 @@ class EmbeddedSource:
                     attempt=delivery.attempts,
                     published_ms=record.timestamp_ms,
                     handle=handle,
+                    partition=handle.partition,
+                    offset=handle.offset,
                 )
             )
         self._something.set()

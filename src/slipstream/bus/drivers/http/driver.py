@@ -17,17 +17,20 @@ from slipstream.api import (
     TopicConfigFields,
     TopicList,
 )
-from slipstream.bus.drivers.driver import Finding, Outgoing, Stored
+from slipstream.api import TopicInfo as ServerTopic
+from slipstream.bus.drivers.driver import Finding, Outgoing, Stored, TopicInfo
 from slipstream.bus.drivers.http.errors import as_bus_errors, bus_error, publish_error
 from slipstream.bus.drivers.http.examination import examination
+from slipstream.bus.drivers.http.follow import read_on, stored
 from slipstream.bus.drivers.http.poster import Poster
 from slipstream.bus.drivers.http.source import HttpSource
-from slipstream.bus.drivers.http.tap import Tap, stored
+from slipstream.bus.drivers.http.tap import Tap
 from slipstream.bus.errors import BusUnavailable, InvalidArgument
 from slipstream.bus.options import SubscribeOptions, seconds
 from slipstream.bus.settings import BusSettings
 from slipstream.client.async_client import AsyncClient
-from slipstream.client.errors import ProduceFailed, SlipstreamError
+from slipstream.client.errors import InvalidArgument as Refused
+from slipstream.client.errors import NotFound, ProduceFailed, SlipstreamError
 from slipstream.client.producer import ProducerLimits, size_of
 from slipstream.client.retry import Repeat, Retries
 
@@ -128,14 +131,51 @@ class HttpDriver:
             make_topic=self._make_topic if self._settings.ensure else None,
         )
 
+    async def ensure_group(self, topic: str, group: str, options: SubscribeOptions) -> None:
+        """A group that is new begins with the oldest message there is: it needs the topics, and nothing else."""
+        for name in filter(None, (topic, options.dead_letter_topic)):
+            await self.ensure_topic(name)
+
     # Topics
 
-    async def ensure_topic(self, topic: str, partitions: int | None = None, retention_ms: int | None = None) -> None:
+    async def topic(self, topic: str) -> TopicInfo | None:
         with as_bus_errors():
-            await self._make_topic(topic, None, partitions, retention_ms)
+            try:
+                return _info(await self._client.topic(topic))
+            except NotFound:
+                return None
+
+    async def ensure_topic(
+        self,
+        topic: str,
+        partitions: int | None = None,
+        retention_ms: int | None = None,
+        retention_bytes: int | None = None,
+    ) -> None:
+        with as_bus_errors():
+            await self._make_topic(topic, None, partitions, retention_ms, retention_bytes)
+
+    async def adjust_topic(
+        self, topic: str, partitions: int | None, retention_ms: int | None, retention_bytes: int | None
+    ) -> TopicInfo:
+        config = TopicConfigFields(retention_ms=retention_ms, retention_bytes=retention_bytes)
+        with as_bus_errors():
+            try:
+                changed = await self._client.change_topic(topic, config=config, partitions=partitions)
+            except Refused:
+                if partitions is None:
+                    raise
+                # Fewer than there are, say: the rest is changed all the same.
+                changed = await self._client.change_topic(topic, config=config)
+        return _info(changed)
 
     async def _make_topic(
-        self, topic: str, retries: Retries | None, partitions: int | None = None, retention_ms: int | None = None
+        self,
+        topic: str,
+        retries: Retries | None,
+        partitions: int | None = None,
+        retention_ms: int | None = None,
+        retention_bytes: int | None = None,
     ) -> None:
         settings = self._settings
         config = TopicConfigFields(
@@ -144,6 +184,7 @@ class HttpDriver:
             # Attempts are counted by the subscriber, who also buries. What a consumer that died held comes at once.
             retry=RetryPolicyFields(max_attempts=0, backoff_ms=0),
             retention_ms=settings.retention_ms if retention_ms is None else retention_ms,
+            retention_bytes=retention_bytes,
         )
         count = settings.partitions if partitions is None else partitions
         await self._client._create_topic(
@@ -156,12 +197,22 @@ class HttpDriver:
         if end is not None and end <= start:
             return
         with as_bus_errors():
-            partitions = (await self._client.topic(topic)).partitions
-            if not 0 <= partition < len(partitions):
-                raise InvalidArgument(f"{topic} has partitions 0 to {len(partitions) - 1}, and no {partition}")
+            await self._check_partition(topic, partition)
             # From 0 is from the oldest there is; any other offset that retention has removed is an error.
             async for message in self._client.scan(topic, partition, from_=start or None, to=end):
                 yield stored(topic, message)
+
+    async def follow(self, topic: str, partition: int, start: int) -> AsyncGenerator[list[Stored], None]:
+        with as_bus_errors():
+            await self._check_partition(topic, partition)
+            async with contextlib.aclosing(read_on(self._client, topic, partition, start or None)) as batches:
+                async for batch in batches:
+                    yield batch
+
+    async def _check_partition(self, topic: str, partition: int) -> None:
+        count = len((await self._client.topic(topic)).partitions)
+        if not 0 <= partition < count:
+            raise InvalidArgument(f"{topic} has partitions 0 to {count - 1}, and no {partition}")
 
     async def tap(self, prefix: str, listening: asyncio.Event | None = None) -> AsyncGenerator[Stored, None]:
         async with contextlib.aclosing(Tap(self._client, prefix).messages(listening)) as messages:
@@ -174,6 +225,11 @@ class HttpDriver:
                 yield finding
         finally:
             await self._client.close()
+
+
+def _info(topic: ServerTopic) -> TopicInfo:
+    config = topic.config
+    return TopicInfo(topic.name, len(topic.partitions), config.retention_ms, config.retention_bytes)
 
 
 def _tell(future: asyncio.Future[str], topic: str, placed: asyncio.Future[Placed]) -> None:

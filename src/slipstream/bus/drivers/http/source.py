@@ -144,6 +144,8 @@ class HttpSource:
             attempt=message.attempts,
             published_ms=message.timestamp_ms,
             handle=held,
+            partition=place.partition,
+            offset=place.offset,
         )
 
     # Settling

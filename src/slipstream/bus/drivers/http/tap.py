@@ -4,23 +4,21 @@ progress changes."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncGenerator, Coroutine
 from typing import Any, NamedTuple
 
-from slipstream.api import LogMessage
 from slipstream.bus.drivers.driver import Stored
 from slipstream.bus.drivers.http.errors import AWAY, bus_error
+from slipstream.bus.drivers.http.follow import read_on
 from slipstream.client.async_client import AsyncClient
-from slipstream.client.errors import NotFound, OffsetOutOfRange, SlipstreamError
+from slipstream.client.errors import NotFound, SlipstreamError
 
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
 """For topics that are new, or gone."""
-
-WAIT_MS = 20_000
-"""How long a request waits for something new."""
 
 PAGES_MAX = 16
 """Read and not yet taken by who listens; then reading waits, for the log does not run away."""
@@ -110,31 +108,11 @@ class Tap:
         self._followers[branch] = asyncio.create_task(self._told(self._read_on(branch, start)))
 
     async def _read_on(self, branch: Branch, start: int | None) -> None:
-        failures = 0
-        while True:
-            try:
-                page = await self._client.read(branch.topic, branch.partition, wait_ms=WAIT_MS, from_=start)
-            except AWAY as error:
-                failures += 1
-                await asyncio.sleep(self._client.retries.endless_pause_ms(failures, error) / 1000)
-            except OffsetOutOfRange as error:
-                start = error.earliest_offset  # retention was faster than we are
-            except NotFound:
-                return  # it was deleted; one that is made again is found by looking
-            else:
-                failures = 0
-                start = page.next_offset
-                if page.messages:
-                    await self._pages.put([stored(branch.topic, message) for message in page.messages])
-
-
-def stored(topic: str, message: LogMessage[bytes]) -> Stored:
-    return Stored(
-        topic=topic,
-        partition=message.partition,
-        offset=message.offset,
-        data=message.value,
-        attributes=message.attributes or {},
-        key=message.key.decode(errors="replace"),
-        published_ms=message.timestamp_ms,
-    )
+        # An outage is told once, by `_watch`, and not for every partition.
+        pages = read_on(self._client, branch.topic, branch.partition, start, level=logging.DEBUG)
+        try:
+            async with contextlib.aclosing(pages):
+                async for page in pages:
+                    await self._pages.put(page)
+        except NotFound:
+            return  # it was deleted; one that is made again is found by looking

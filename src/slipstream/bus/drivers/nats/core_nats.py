@@ -13,7 +13,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
 from nats.errors import Error as NatsError
 
-from slipstream.bus.drivers.driver import Delivery, Finding, Outgoing, Stored
+from slipstream.bus.drivers.driver import Delivery, Finding, Outgoing, Stored, TopicInfo
 from slipstream.bus.drivers.local_retries import LocalRetries
 from slipstream.bus.drivers.nats.connection import Connection
 from slipstream.bus.drivers.nats.errors import FAILURES, translate
@@ -100,13 +100,35 @@ class CoreDriver:
         await source.open()
         return LocalRetries(source, options.max_in_flight)
 
-    async def ensure_topic(self, topic: str, partitions: int | None = None, retention_ms: int | None = None) -> None:
-        """A subject exists when somebody listens to it."""
+    async def ensure_group(self, topic: str, group: str, options: SubscribeOptions) -> None:
+        """A queue group is there while somebody is in it; nothing is kept for it before."""
+
+    async def topic(self, topic: str) -> TopicInfo:
+        """Every subject is there, with one order, and keeps nothing."""
+        return TopicInfo(topic, 1, None, None)
+
+    async def ensure_topic(
+        self,
+        topic: str,
+        partitions: int | None = None,
+        retention_ms: int | None = None,
+        retention_bytes: int | None = None,
+    ) -> None:
+        """There is nothing to be made."""
+
+    async def adjust_topic(
+        self, topic: str, partitions: int | None, retention_ms: int | None, retention_bytes: int | None
+    ) -> TopicInfo:
+        """Nor to be changed."""
+        return await self.topic(topic)
 
     async def read(self, topic: str, partition: int, start: int, end: int | None) -> AsyncIterator[Stored]:
         # An iterator, as on the other drivers.
         raise Unsupported("core NATS keeps no log: set NATS_JETSTREAM=true")
         yield  # type: ignore[unreachable]
+
+    def follow(self, topic: str, partition: int, start: int) -> AsyncGenerator[list[Stored], None]:
+        raise Unsupported("core NATS keeps no log: set NATS_JETSTREAM=true")
 
     def tap(self, prefix: str, listening: asyncio.Event | None = None) -> AsyncGenerator[Stored, None]:
         return tap(self._connection, prefix, listening)

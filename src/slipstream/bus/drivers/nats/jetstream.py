@@ -8,16 +8,17 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
+from msgspec.structs import replace
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
-from slipstream.bus.drivers.driver import Finding, Outgoing, Stored
+from slipstream.bus.drivers.driver import Finding, Outgoing, Stored, TopicInfo
 from slipstream.bus.drivers.nats.connection import Connection
 from slipstream.bus.drivers.nats.errors import FAILURES, Denied, translate
 from slipstream.bus.drivers.nats.examination import examine
-from slipstream.bus.drivers.nats.headers import from_headers
+from slipstream.bus.drivers.nats.follow import Follower, reading, stored
+from slipstream.bus.drivers.nats.place import place_of
 from slipstream.bus.drivers.nats.publisher import Publisher
 from slipstream.bus.drivers.nats.source import JetStreamSource
 from slipstream.bus.drivers.nats.streams import Streams
@@ -43,6 +44,7 @@ class JetStreamDriver:
         self._js: JetStreamContext
         self._streams: Streams
         self._publisher: Publisher | None = None
+        self._followers: set[Follower] = set()
 
     @property
     def native(self) -> JetStreamContext:
@@ -77,6 +79,8 @@ class JetStreamDriver:
         if self._publisher is not None:
             await self._publisher.close()
         await self._connection.close()
+        for follower in self._followers:
+            follower.wake()
 
     async def post(self, message: Outgoing) -> asyncio.Future[str]:
         assert self._publisher is not None, "the bus is open"
@@ -101,35 +105,46 @@ class JetStreamDriver:
         await source.open()
         return source
 
-    async def ensure_topic(self, topic: str, partitions: int | None = None, retention_ms: int | None = None) -> None:
+    async def ensure_group(self, topic: str, group: str, options: SubscribeOptions) -> None:
+        making = Streams(self._js, replace(self._settings, ensure=True))
+        if options.dead_letter_topic:
+            await making.of(options.dead_letter_topic)
+        await making.consumer(await making.of(topic), topic, group, options)
+
+    async def topic(self, topic: str) -> TopicInfo | None:
+        return await self._streams.info(topic)
+
+    async def ensure_topic(
+        self,
+        topic: str,
+        partitions: int | None = None,
+        retention_ms: int | None = None,
+        retention_bytes: int | None = None,
+    ) -> None:
         """A stream is one partition, whatever was asked for: order is kept without any."""
-        await self._streams.make(topic, retention_ms)
+        await self._streams.make(topic, retention_ms, retention_bytes)
+
+    async def adjust_topic(
+        self, topic: str, partitions: int | None, retention_ms: int | None, retention_bytes: int | None
+    ) -> TopicInfo:
+        return await self._streams.adjust(topic, retention_ms, retention_bytes)
 
     async def read(self, topic: str, partition: int, start: int, end: int | None) -> AsyncIterator[Stored]:
         """Offsets are sequences of the stream, which begin at 1."""
-        if partition != 0:
-            raise InvalidArgument(f"a stream has one partition, 0, and no {partition}")
+        _check_partition(partition)
         stream = await self._streams.find(topic)
         try:
             async for msg in self._messages(topic, stream, start):
-                stored = _stored(msg)
-                if end is not None and stored.offset >= end:
+                place = place_of(msg.reply)
+                if end is not None and place.stream_sequence >= end:
                     return
-                yield stored
+                yield stored(msg, place)
         except FAILURES as error:
             raise translate(error, f"reading {topic}") from error
 
     async def _messages(self, topic: str, stream: str, start: int) -> AsyncIterator[Msg]:
         """What is there now, through a consumer of no name that acks nothing and is gone afterwards."""
-        config = ConsumerConfig(
-            ack_policy=AckPolicy.NONE,
-            deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
-            opt_start_seq=max(1, start),
-            filter_subject=topic,
-            inactive_threshold=30.0,
-            mem_storage=True,
-        )
-        info = await self._js.add_consumer(stream, config)
+        info = await self._js.add_consumer(stream, reading(topic, start))
         left = info.num_pending or 0
         subscription = await self._js.pull_subscribe_bind(consumer=info.name, stream=stream)
         try:
@@ -141,6 +156,17 @@ class JetStreamDriver:
             await subscription.unsubscribe()
             with contextlib.suppress(NotFoundError):  # it was idle for too long, and is gone already
                 await self._js.delete_consumer(stream, info.name)
+
+    async def follow(self, topic: str, partition: int, start: int) -> AsyncGenerator[list[Stored], None]:
+        _check_partition(partition)
+        follower = Follower(self._connection, self._js, self._streams, topic, start)
+        self._followers.add(follower)
+        try:
+            async with contextlib.aclosing(follower.batches()) as batches:
+                async for batch in batches:
+                    yield batch
+        finally:
+            self._followers.discard(follower)
 
     def tap(self, prefix: str, listening: asyncio.Event | None = None) -> AsyncGenerator[Stored, None]:
         return tap(self._connection, prefix, listening)
@@ -176,15 +202,6 @@ class _Context(JetStreamContext):
             asking.cancel()
 
 
-def _stored(msg: Msg) -> Stored:
-    attributes, key = from_headers(msg.headers)
-    meta = msg.metadata
-    return Stored(
-        topic=msg.subject,
-        partition=0,
-        offset=meta.sequence.stream,
-        data=msg.data,
-        attributes=attributes,
-        key=key,
-        published_ms=round(meta.timestamp.timestamp() * 1000),
-    )
+def _check_partition(partition: int) -> None:
+    if partition != 0:
+        raise InvalidArgument(f"a stream has one partition, 0, and no {partition}")

@@ -17,6 +17,7 @@ from slipstream.bus.drivers.driver import Delivery
 from slipstream.bus.drivers.nats.connection import Connection
 from slipstream.bus.drivers.nats.errors import FAILURES, translate
 from slipstream.bus.drivers.nats.headers import from_headers
+from slipstream.bus.drivers.nats.place import place_of
 from slipstream.bus.errors import BusError, TopicMissing
 
 log = logging.getLogger(__name__)
@@ -29,7 +30,9 @@ PAUSE_S = 0.25
 ACK, NAK, PROGRESS = b"+ACK", b"-NAK", b"+WPI"
 
 
-class _Request(msgspec.Struct):
+class Request(msgspec.Struct):
+    """For messages of a pull consumer."""
+
     batch: int
     expires: int
     idle_heartbeat: int
@@ -93,19 +96,18 @@ class JetStreamSource:
         self._something.set()
 
     def _delivery(self, msg: Msg) -> Delivery:
-        # $JS.ACK[.<domain>.<account>].<stream>.<consumer>.<delivered>.<sequence>.<…>.<time in ns>.<pending>[.<token>]
-        tokens = msg.reply.split(".")
-        first = 2 if len(tokens) == 9 else 4
+        place = place_of(msg.reply)
         attributes, key = from_headers(msg.headers)
         return Delivery(
-            id=tokens[first + 3] + self._suffix,
+            id=f"{place.stream_sequence}{self._suffix}",
             topic=msg.subject,
             data=msg.data,
             attributes=attributes,
             key=key,
-            attempt=int(tokens[first + 2]),
-            published_ms=int(tokens[first + 5]) // 1_000_000,
+            attempt=place.delivered,
+            published_ms=place.published_ms,
             handle=msg.reply,
+            offset=place.stream_sequence,
         )
 
     def _on_status(self, msg: Msg) -> None:
@@ -151,7 +153,7 @@ class JetStreamSource:
     async def _ask(self, count: int) -> None:
         if not self._asked:
             self._generation += 1
-        request = _Request(count, int(EXPIRES_S * 1e9), int(HEARTBEAT_S * 1e9))
+        request = Request(count, int(EXPIRES_S * 1e9), int(HEARTBEAT_S * 1e9))
         self._asked += count
         self._heard_at = self._loop.time()
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from nats.js import JetStreamContext
 from nats.js.api import (
@@ -16,6 +17,7 @@ from nats.js.api import (
 )
 from nats.js.errors import APIError, BadRequestError, NotFoundError
 
+from slipstream.bus.drivers.driver import TopicInfo
 from slipstream.bus.drivers.nats.errors import FAILURES, translate
 from slipstream.bus.drivers.nats.names import consumer_name, stream_name
 from slipstream.bus.errors import BusError, TopicMissing
@@ -27,6 +29,12 @@ log = logging.getLogger(__name__)
 DEDUPE_WINDOW_S = 120.0
 OVERLAP, NAME_IN_USE = 10065, 10058
 """Error codes of the server: another stream has the subject; a stream has the name, with other settings."""
+TOO_LARGE = {10002, 10005, 10023, 10028, 10047, 10122}
+"""More than the server, the account or any server of the cluster has left: it reserves the whole of a limit in bytes
+when that is set, and does not wait until it is used."""
+NO_LIMIT = -1
+AGE_S_MIN = 0.1
+"""The server takes nothing shorter."""
 
 
 class Streams:
@@ -52,12 +60,12 @@ class Streams:
             return await self.find(topic)
         return await self.make(topic)
 
-    async def make(self, topic: str, retention_ms: int | None = None) -> str:
+    async def make(self, topic: str, retention_ms: int | None = None, retention_bytes: int | None = None) -> str:
         """Makes it if it is missing."""
         try:
             found = await self._find(topic)
             if found is None:
-                found = await self._make(topic, retention_ms)
+                found = await self._make(topic, retention_ms, retention_bytes or 0)
         except FAILURES as error:
             raise translate(error, f"the stream of {topic}") from error
         self._known[topic] = found
@@ -83,22 +91,23 @@ class Streams:
             return None
         return name
 
-    async def _make(self, topic: str, retention_ms: int | None) -> str:
+    async def _make(self, topic: str, retention_ms: int | None, retention_bytes: int) -> str:
         settings = self._settings
         name = stream_name(topic)
-        max_age_s = (settings.retention_ms if retention_ms is None else retention_ms) / 1000
+        max_age_s = _max_age_s(settings.retention_ms if retention_ms is None else retention_ms)
         config = StreamConfig(
             name=name,
             subjects=[topic],
             retention=RetentionPolicy.LIMITS,
             storage=StorageType.FILE,
             max_age=max_age_s,
+            max_bytes=retention_bytes or NO_LIMIT,
             num_replicas=settings.nats_replicas,
             duplicate_window=min(DEDUPE_WINDOW_S, max_age_s) if max_age_s else DEDUPE_WINDOW_S,
             allow_direct=True,
         )
         try:
-            await self._js.add_stream(config)
+            await self._add(config)
         except (BadRequestError, APIError) as error:
             # Somebody else may have made it in this moment, with settings of their own.
             found = await self._find(topic) if error.err_code in {OVERLAP, NAME_IN_USE} else None
@@ -107,6 +116,47 @@ class Streams:
             return found
         log.info("NATS: made stream %s for %s", name, topic)
         return name
+
+    async def _add(self, config: StreamConfig) -> None:
+        try:
+            await self._js.add_stream(config)
+        except APIError as error:
+            if config.max_bytes == NO_LIMIT or error.err_code not in TOO_LARGE:
+                raise
+            await self._js.add_stream(config.evolve(max_bytes=NO_LIMIT))
+            _say_no_room(config, error)
+
+    async def info(self, topic: str) -> TopicInfo | None:
+        """Of the stream that stores the topic, and maybe others; None where there is none."""
+        try:
+            stream = await self._find(topic)
+            return None if stream is None else _info(topic, (await self._js.stream_info(stream)).config)
+        except NotFoundError:
+            return None  # deleted in this moment
+        except FAILURES as error:
+            raise translate(error, f"the stream of {topic}") from error
+
+    async def adjust(self, topic: str, retention_ms: int | None, retention_bytes: int | None) -> TopicInfo:
+        """Only of a stream that is for this topic alone: what holds for others is not ours to change."""
+        stream = await self.find(topic)
+        try:
+            config = (await self._js.stream_info(stream)).config
+            if config.subjects == [topic]:
+                config = await self._update(config, _changes(config, retention_ms, retention_bytes))
+        except FAILURES as error:
+            raise translate(error, f"the stream of {topic}") from error
+        return _info(topic, config)
+
+    async def _update(self, config: StreamConfig, changes: dict[str, Any]) -> StreamConfig:
+        if not changes:
+            return config
+        try:
+            return (await self._js.update_stream(config.evolve(**changes))).config
+        except APIError as error:
+            if "max_bytes" not in changes or error.err_code not in TOO_LARGE:
+                raise
+            _say_no_room(config.evolve(**changes), error)
+            return await self._update(config, {name: changes[name] for name in changes if name != "max_bytes"})
 
     async def made_at(self, stream: str) -> str:
         """When; "" where we may not ask. One that is deleted and made again has another time, and other messages."""
@@ -170,6 +220,34 @@ class Streams:
         )
         made: ConsumerInfo = await self._js.add_consumer(stream, config)
         return made
+
+
+def _max_age_s(retention_ms: int) -> float:
+    return max(AGE_S_MIN, retention_ms / 1000) if retention_ms else 0
+
+
+def _changes(config: StreamConfig, retention_ms: int | None, retention_bytes: int | None) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    if retention_ms is not None:
+        changes["max_age"] = max_age_s = _max_age_s(retention_ms)
+        if max_age_s:  # the server remembers no id for longer than the message
+            changes["duplicate_window"] = min(config.duplicate_window or DEDUPE_WINDOW_S, max_age_s)
+    if retention_bytes is not None:
+        changes["max_bytes"] = retention_bytes or NO_LIMIT
+    return changes
+
+
+def _info(topic: str, config: StreamConfig) -> TopicInfo:
+    return TopicInfo(topic, 1, round((config.max_age or 0) * 1000), max(0, config.max_bytes or 0))
+
+
+def _say_no_room(config: StreamConfig, error: APIError) -> None:
+    log.warning(
+        "NATS: stream %s gets no limit of %d bytes: the server would reserve them, and has not so many left (%s)",
+        config.name,
+        config.max_bytes,
+        error.description,
+    )
 
 
 def _check(config: ConsumerConfig, stream: str, name: str) -> None:

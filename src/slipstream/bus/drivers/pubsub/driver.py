@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 
-from slipstream.bus.drivers.driver import Finding, Outgoing, Source, Stored
+from msgspec.structs import replace
+
+from slipstream.bus.drivers.driver import Finding, Outgoing, Source, Stored, TopicInfo
 from slipstream.bus.drivers.local_retries import LocalRetries
 from slipstream.bus.drivers.pubsub.connection import PubSubNative, connect, probe
 from slipstream.bus.drivers.pubsub.examination import examine
@@ -77,8 +79,25 @@ class PubSubDriver:
             )
         await self.ensure_topic(topic)
 
-    async def ensure_topic(self, topic: str, partitions: int | None = None, retention_ms: int | None = None) -> None:
-        """Pub/Sub has no partitions."""
+    # Topics
+
+    async def topic(self, topic: str) -> TopicInfo | None:
+        return await asyncio.to_thread(self._subscriptions.topic, topic)
+
+    async def adjust_topic(
+        self, topic: str, partitions: int | None, retention_ms: int | None, retention_bytes: int | None
+    ) -> TopicInfo:
+        """Pub/Sub has no partitions, and no limit but time."""
+        return await asyncio.to_thread(self._subscriptions.adjust_topic, topic, retention_ms)
+
+    async def ensure_topic(
+        self,
+        topic: str,
+        partitions: int | None = None,
+        retention_ms: int | None = None,
+        retention_bytes: int | None = None,
+    ) -> None:
+        """Pub/Sub has no partitions, and no limit but time."""
         if await asyncio.to_thread(self._subscriptions.make_topic, topic, retention_ms):
             for tap in list(self._taps):
                 await tap.follow(topic)
@@ -94,6 +113,10 @@ class PubSubDriver:
         source = PubSubSource(self.native.subscriber_channel, subscription, topic, options, restore)
         return LocalRetries(source, options.max_in_flight)
 
+    async def ensure_group(self, topic: str, group: str, options: SubscribeOptions) -> None:
+        making = Subscriptions(self.native, replace(self._settings, ensure=True))
+        await asyncio.to_thread(making.join, topic, group, options)
+
     # The rest
 
     def read(self, topic: str, partition: int, start: int, end: int | None) -> AsyncIterator[Stored]:
@@ -101,6 +124,9 @@ class PubSubDriver:
             f"Pub/Sub keeps no log, so {topic} cannot be read: subscribe to it, or tap what passes; what was published "
             "before is only to be had by a subscription that was there"
         )
+
+    def follow(self, topic: str, partition: int, start: int) -> AsyncGenerator[list[Stored], None]:
+        raise Unsupported(f"Pub/Sub keeps no log, so {topic} cannot be followed: subscribe to it, or tap what passes")
 
     async def tap(self, prefix: str, listening: asyncio.Event | None = None) -> AsyncGenerator[Stored, None]:
         tap = Tap(self.native, self._subscriptions, prefix)

@@ -13,6 +13,7 @@ from google.api_core.exceptions import AlreadyExists, BadRequest, Forbidden, Not
 from google.protobuf.duration_pb2 import Duration
 from google.pubsub_v1.types import ExpirationPolicy
 
+from slipstream.bus.drivers.driver import TopicInfo
 from slipstream.bus.drivers.pubsub.connection import PubSubNative
 from slipstream.bus.drivers.pubsub.errors import GOOGLE_ERRORS, bus_error
 from slipstream.bus.drivers.pubsub.names import KEEP, check_subscription, check_topic, subscription_name
@@ -25,7 +26,8 @@ log = logging.getLogger(__name__)
 LEASE_S_MIN, LEASE_S_MAX = 10, 600
 """What Pub/Sub takes as a subscription's deadline."""
 RETENTION_MS_MIN, RETENTION_MS_MAX = 600_000, 7 * DAY_MS
-"""Pub/Sub takes 31 days by now, its emulators 7."""
+"""Of subscriptions. Pub/Sub takes 31 days by now, its emulators 7."""
+TOPIC_RETENTION_MS_MAX = 31 * DAY_MS
 POLICY_ATTEMPTS_MIN, POLICY_ATTEMPTS_MAX = 5, 100
 
 DELETED_TOPIC = "_deleted-topic_"
@@ -48,7 +50,7 @@ class Subscriptions:
         check_topic(topic)
         request: dict[str, Any] = {"name": self._native.topic_path(topic)}
         if retention_ms is not None:
-            request["message_retention_duration"] = _retention(retention_ms)
+            request["message_retention_duration"] = _retention(retention_ms, TOPIC_RETENTION_MS_MAX)
         try:
             self._publisher.create_topic(request=request, timeout=self._timeout_s)
         except AlreadyExists:
@@ -58,14 +60,38 @@ class Subscriptions:
         log.info("pubsub: made topic %s", topic)
         return True
 
-    def has_topic(self, topic: str) -> bool:
+    def topic(self, topic: str) -> TopicInfo | None:
+        """None where there is none."""
+        check_topic(topic)
         try:
-            self._publisher.get_topic(topic=self._native.topic_path(topic), timeout=self._timeout_s)
+            found = self._publisher.get_topic(topic=self._native.topic_path(topic), timeout=self._timeout_s)
         except NotFound:
-            return False
+            return None
         except GOOGLE_ERRORS as error:
             raise bus_error(error, f"topic {topic} cannot be looked up") from error
-        return True
+        kept_for = found.message_retention_duration
+        return TopicInfo(topic, 1, round(kept_for.total_seconds() * 1000) if kept_for else None, None)
+
+    def adjust_topic(self, topic: str, retention_ms: int | None) -> TopicInfo:
+        if retention_ms is not None:
+            self._keep_for(topic, _retention(retention_ms, TOPIC_RETENTION_MS_MAX))
+        found = self.topic(topic)
+        if found is None:
+            raise TopicMissing(f"there is no topic {topic} in project {self._native.project}")
+        return found
+
+    def _keep_for(self, topic: str, retention: Duration) -> None:
+        check_topic(topic)
+        request = {
+            "topic": {"name": self._native.topic_path(topic), "message_retention_duration": retention},
+            "update_mask": {"paths": ["message_retention_duration"]},
+        }
+        try:
+            self._publisher.update_topic(request=request, timeout=self._timeout_s)
+        except BadRequest as error:  # emulators know nothing of it
+            log.warning("pubsub: how long topic %s keeps messages stays as it is: %s", topic, error)
+        except GOOGLE_ERRORS as error:
+            raise bus_error(error, f"topic {topic} was not changed") from error
 
     def topics(self, prefix: str) -> list[str]:
         start = self._native.topic_path("")
@@ -148,7 +174,7 @@ class Subscriptions:
                 raise bus_error(error, f"subscription {name} cannot be looked up") from error
             return
         try:
-            is_there, held_by = self.has_topic(topic), self.of_topic(topic)
+            is_there, held_by = self.topic(topic) is not None, self.of_topic(topic)
         except Unauthorized as error:  # who may consume need not be allowed to look
             log.warning("pubsub: whether anybody keeps the dead letters in %s is not known: %s", topic, error)
             return
@@ -236,6 +262,6 @@ def lease_s(options: SubscribeOptions) -> int:
     return max(LEASE_S_MIN, min(LEASE_S_MAX, math.ceil(seconds(options.ack_deadline))))
 
 
-def _retention(retention_ms: int) -> Duration:
+def _retention(retention_ms: int, longest_ms: int = RETENTION_MS_MAX) -> Duration:
     """0 is for ever, which is as long as it can be here."""
-    return Duration(seconds=max(RETENTION_MS_MIN, min(RETENTION_MS_MAX, retention_ms or RETENTION_MS_MAX)) // 1000)
+    return Duration(seconds=max(RETENTION_MS_MIN, min(longest_ms, retention_ms or longest_ms)) // 1000)
