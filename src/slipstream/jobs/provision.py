@@ -64,13 +64,14 @@ async def _provision(bus: Bus, stream: Stream) -> Provisioned:
 def _differences(stream: Stream, before: TopicInfo | None, after: TopicInfo) -> list[Difference]:
     """Between what was and what should be, or between what is and what should be. None is what an engine has not."""
     found = []
-    for what, wanted, was, now in (
-        ("partitions", stream.partitions, before and before.partitions, after.partitions),
-        ("time", stream.retention_ms, before and before.retention_ms, after.retention_ms),
-        ("size", stream.retention_bytes, before and before.retention_bytes, after.retention_bytes),
+    for what, field, wanted in (
+        ("partitions", "partitions", stream.partitions),
+        ("time", "retention_ms", stream.retention_ms),
+        ("size", "retention_bytes", stream.retention_bytes),
     ):
-        shown = _SHOWN[what]
-        if now != wanted or (before is not None and was != wanted):
+        shown, now = _SHOWN[what], getattr(after, field)
+        was = now if before is None else getattr(before, field)
+        if was != wanted or now != wanted:
             found.append(Difference(what, "-" if before is None else shown(was), shown(now), shown(wanted)))
     return found
 
