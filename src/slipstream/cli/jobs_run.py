@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from slipstream.jobs.provision import Provisioned
     from slipstream.jobs.settings import JobSettings
 
+SWITCH_INTERVAL_S = 0.0005
+"""As in the server: the threads that sync must not wait for the loop for longer than they sync."""
 STOP = "stop with SIGTERM or Ctrl-C"
 INSIDE = {"embedded", "memory"}
 """Drivers whose broker is inside the process that uses it."""
@@ -184,6 +187,7 @@ def _start(given: dict[str, Any], *, serve_it: bool, work: bool) -> None:
 
 
 def _event_loop_run(program: Any) -> None:
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         import uvloop  # noqa: PLC0415 - not on every platform
     except ImportError:

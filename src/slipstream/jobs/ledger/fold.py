@@ -122,24 +122,22 @@ def fold_logs(
     cursor: sqlite3.Cursor, topic: str, partition: int, heard: Iterable[Told], next_offset: int, now_ms: int
 ) -> list[JobSnapshot]:
     """Returns the jobs that have changed. How far was read is noted with it; not where `next_offset` is -1."""
-    rows: dict[str, Row] = {}
-    changed: set[str] = set()
+    by_job: dict[str, list[Told]] = {}
     for told in heard:
-        row = rows.get(told.job_id)
-        if row is None:
-            row = rows[told.job_id] = load(cursor, told.job_id) or _new(told, now_ms)
-        if row.log_offset < 0 and told.offset >= 0:
-            row.log_offset, row.log_partition = told.offset, partition
-            changed.add(told.job_id)
-        if _fold(cursor, row, told, now_ms):
-            changed.add(told.job_id)
-    for job_id in changed:
-        row = rows[job_id]
-        row.untold, row.updated_ms = 1, max(now_ms, row.updated_ms + 1)
-        save(cursor, row)
+        by_job.setdefault(told.job_id, []).append(told)
+    changed = []
+    for job_id, of_job in by_job.items():
+        row = load(cursor, job_id) or _new(of_job[0], now_ms)
+        is_first = row.log_offset < 0 and of_job[0].offset >= 0
+        if is_first:
+            row.log_offset, row.log_partition = of_job[0].offset, partition
+        if _fold_job(cursor, row, of_job, now_ms) or is_first:
+            row.untold, row.updated_ms = 1, max(now_ms, row.updated_ms + 1)
+            save(cursor, row)
+            changed.append(row.snapshot())
     if next_offset >= 0:
         cursor.execute("REPLACE INTO positions VALUES (?, ?, ?)", (topic, partition, next_offset))
-    return [rows[job_id].snapshot() for job_id in changed]
+    return changed
 
 
 def _new(told: Told, now_ms: int) -> Row:
@@ -148,35 +146,36 @@ def _new(told: Told, now_ms: int) -> Row:
     return Row(told.job_id, created_ms=created_ms, updated_ms=now_ms)
 
 
-def _fold(cursor: sqlite3.Cursor, row: Row, told: Told, now_ms: int) -> bool:
-    """Whether it was news."""
+def _fold_job(cursor: sqlite3.Cursor, row: Row, heard: list[Told], now_ms: int) -> bool:
+    """Whether any of it was news. One statement reads what is known of the resources, one writes it, however many."""
+    ids = msgspec.json.encode([told.resource_id for told in heard]).decode()
+    ranks: dict[str, int] = dict(
+        cursor.execute(
+            "SELECT resource_id, rank FROM resources "
+            "WHERE job_id = ? AND resource_id IN (SELECT value FROM json_each(?))",
+            (row.job_id, ids),
+        ).fetchall()
+    )
+    news: dict[str, Told] = {}
+    for told in heard:
+        before = ranks.get(told.resource_id, -1)
+        if told.rank > before or told.rank == before == Rank.FAILED:
+            _count(row, told, before)
+            ranks[told.resource_id] = told.rank
+            news[told.resource_id] = told
+    cursor.executemany(
+        "REPLACE INTO resources VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [_resource(row.job_id, told, now_ms) for told in news.values()],
+    )
+    return bool(news)
+
+
+def _count(row: Row, told: Told, before: int) -> None:
     fields = told.fields
     if not row.job_type and fields.get("job_type"):
         row.job_type, row.tenant = fields["job_type"], fields.get("tenant", "")
         row.manifest_key = fields.get("manifest_key", "")
-    found = cursor.execute(
-        "SELECT rank FROM resources WHERE job_id = ? AND resource_id = ?", (row.job_id, told.resource_id)
-    ).fetchone()
-    before = -1 if found is None else found[0]
-    if told.rank <= before and not (told.rank == before == Rank.FAILED):
-        return False
-    cursor.execute(
-        "REPLACE INTO resources VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            row.job_id,
-            told.resource_id,
-            told.rank,
-            fields.get("key", ""),
-            _number(fields.get("bytes")),
-            fields.get("sha256", ""),
-            fields.get("mime", ""),
-            fields.get("code", ""),
-            told.message[:ERROR_CHARS_MAX] if told.rank == Rank.FAILED else "",
-            _number(fields.get("attempts")),
-            told.at_ms or now_ms,
-        ),
-    )
-    row.known += found is None
+    row.known += before < 0
     row.begun = 1
     row.counted_failed += (told.rank == Rank.FAILED) - (before == Rank.FAILED)
     row.counted_completed += told.rank == Rank.COMPLETED
@@ -185,7 +184,23 @@ def _fold(cursor: sqlite3.Cursor, row: Row, told: Told, now_ms: int) -> bool:
         row.error_ms = told.at_ms
     elif told.rank == Rank.COMPLETED and row.told_failed and before == Rank.FAILED:
         row.told_failed -= 1  # a replay: what was told before it no longer holds
-    return True
+
+
+def _resource(job_id: str, told: Told, now_ms: int) -> tuple[Any, ...]:
+    get = told.fields.get
+    return (
+        job_id,
+        told.resource_id,
+        told.rank,
+        get("key", ""),
+        _number(get("bytes")),
+        get("sha256", ""),
+        get("mime", ""),
+        get("code", ""),
+        told.message[:ERROR_CHARS_MAX] if told.rank == Rank.FAILED else "",
+        _number(get("attempts")),
+        told.at_ms or now_ms,
+    )
 
 
 def fold_status(cursor: sqlite3.Cursor, status: dict[str, Any], now_ms: int) -> JobSnapshot | None:

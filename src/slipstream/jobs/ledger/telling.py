@@ -5,6 +5,8 @@ The fields of a log are text. Those here are what the ledger adds up, so both si
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from slipstream.jobs.ledger.snapshot import Rank
@@ -13,13 +15,7 @@ from slipstream.jobs.messages import DownloadTask, JobLog
 STEP = "step"
 STARTED, DOWNLOADED, STORED, RETRY, FAILED = "started", "downloaded", "stored", "retry", "failed"
 
-_RANKS = {
-    STARTED: Rank.IN_PROGRESS,
-    DOWNLOADED: Rank.IN_PROGRESS,
-    RETRY: Rank.IN_PROGRESS,
-    FAILED: Rank.FAILED,
-    STORED: Rank.COMPLETED,
-}
+_RANKS = {STARTED: Rank.IN_PROGRESS, FAILED: Rank.FAILED, STORED: Rank.COMPLETED}
 
 
 class Told(msgspec.Struct, frozen=True, gc=False):
@@ -30,16 +26,16 @@ class Told(msgspec.Struct, frozen=True, gc=False):
     rank: Rank
     offset: int
     at_ms: int
-    fields: dict[str, str]
+    fields: Mapping[str, str]
     message: str
 
 
 def told(log: JobLog, offset: int) -> Told | None:
-    """None for a log that says nothing of a resource, such as a handler's own."""
+    """None for a log from which the ledger learns nothing: a step in between, or somebody's own words."""
     rank = _RANKS.get(log.fields.get(STEP, ""))
     if rank is None or not log.job_id or not log.resource_id:
         return None
-    return Told(log.job_id, log.resource_id, rank, offset, log.timestamp_ms, dict(log.fields), log.message)
+    return Told(log.job_id, log.resource_id, rank, offset, log.timestamp_ms, log.fields, log.message)
 
 
 def started_fields(task: DownloadTask) -> dict[str, str]:
