@@ -13,6 +13,7 @@ from the in-flight bound to dead letters, is done once, above them. Slips and jo
 
 from slipstream.bus.bus import Bus, examine, open_bus
 from slipstream.bus.contract import Handler, MessagePublisher, MessageSubscriber, SubscriptionHandle
+from slipstream.bus.draft import Draft
 from slipstream.bus.drivers.driver import NO_OFFSET, Finding, Stored, TopicInfo
 from slipstream.bus.errors import (
     BusClosed,
@@ -38,6 +39,7 @@ __all__ = [
     "BusError",
     "BusSettings",
     "BusUnavailable",
+    "Draft",
     "Finding",
     "Handler",
     "InvalidArgument",

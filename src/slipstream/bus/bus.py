@@ -10,7 +10,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator, Sequence
 from types import TracebackType
 from typing import Any, TypeAlias, TypeVar, Unpack
 
@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry
 from slipstream import handlers
 from slipstream.bus.attributes import Attributes, encodable, normalize
 from slipstream.bus.contract import Data, Handler
+from slipstream.bus.draft import Draft
 from slipstream.bus.drivers import Driver, Finding, Outgoing, Stored, TopicInfo, make_driver
 from slipstream.bus.errors import BusClosed, BusError, InvalidArgument, PublishFailed
 from slipstream.bus.metrics import metrics_in
@@ -54,7 +55,7 @@ class Bus:
         self._driver = driver
         self._metrics = metrics_in(registry)
         self._subscriptions: set[Subscription] = set()
-        self._pending: set[asyncio.Future[str]] = set()
+        self._pending: set[asyncio.Future[Any]] = set()
         self._settled = asyncio.Event()
         self._failed = 0
         self._first_failure: BaseException | None = None
@@ -130,6 +131,29 @@ class Bus:
         """
         return await self._post(topic, data, attributes, key, message_id, self._count_sent)
 
+    async def publish_all(self, topic: str, drafts: Sequence[Draft]) -> None:
+        """`publish` for many at once: returns when the engine has all of them safely; raises PublishFailed, or another
+        BusError, if it has not, though some may be stored. Much cheaper than one by one on the embedded broker.
+
+        Example:
+            await bus.publish_all("orders", [Draft("two books", key="user:1"), Draft("a map", key="user:2")])
+        """
+        self._check_open()
+        name = self._name(topic)
+        messages = list(_outgoing(name, drafts))
+        if not messages:
+            return
+        await self._room()
+        began = time.perf_counter()
+        try:
+            future = await self._driver.post_all(messages)
+        except BusError:
+            self._metrics.messages.labels(self.driver, topic, "refused").inc(len(messages))
+            raise
+        self._pending.add(future)
+        future.add_done_callback(functools.partial(self._count, topic, began, number=len(messages)))
+        await future
+
     async def flush(self) -> None:
         """Returns when the engine has everything published before; raises PublishFailed if a message that was given to
         `send` since the last time was not stored."""
@@ -153,11 +177,14 @@ class Bus:
         name = self._name(topic)
         payload = data if type(data) is bytes else _bytes(data)
         message = Outgoing(name, payload, normalize(attributes), _text("key", key), _text("message_id", message_id))
+        await self._room()
+        return await self._track(topic, message, count)
+
+    async def _room(self) -> None:
         while len(self._pending) >= self.settings.max_buffered_messages:
             self._settled.clear()
             await self._settled.wait()
             self._check_open()  # it may have been closed meanwhile
-        return await self._track(topic, message, count)
 
     async def _track(self, topic: str, message: Outgoing, count: Counting) -> asyncio.Future[str]:
         began = time.perf_counter()
@@ -170,11 +197,11 @@ class Bus:
         future.add_done_callback(functools.partial(count, topic, began))
         return future
 
-    def _count(self, topic: str, began: float, future: asyncio.Future[str]) -> None:
+    def _count(self, topic: str, began: float, future: asyncio.Future[Any], number: int = 1) -> None:
         self._pending.discard(future)
         self._settled.set()
         if future.cancelled() or future.exception() is not None:
-            self._metrics.messages.labels(self.driver, topic, "refused").inc()
+            self._metrics.messages.labels(self.driver, topic, "refused").inc(number)
             return
         counters = self._published.get(topic)
         if counters is None:
@@ -182,7 +209,7 @@ class Bus:
                 self._metrics.messages.labels(self.driver, topic, "published"),
                 self._metrics.publish_latency_ms.labels(self.driver, topic),
             )
-        counters[0].inc()
+        counters[0].inc(number)
         counters[1].observe((time.perf_counter() - began) * 1000)
 
     def _count_sent(self, topic: str, began: float, future: asyncio.Future[str]) -> None:
@@ -545,6 +572,22 @@ def _wanted(
     if retention_bytes is not None and retention_bytes < 0:
         raise InvalidArgument("a topic cannot keep fewer than no bytes; 0 is no limit")
     return partitions, None if retention is None else round(seconds(retention) * 1000), retention_bytes
+
+
+def _outgoing(topic: str, drafts: Sequence[Draft]) -> Iterator[Outgoing]:
+    """Those in a row that have the very same attributes have them looked at once."""
+    given: object = drafts  # which nobody has as attributes
+    for draft in drafts:
+        if draft.attributes is not given:
+            given, attributes = draft.attributes, normalize(draft.attributes)
+        data = draft.data
+        yield Outgoing(
+            topic,
+            data if type(data) is bytes else _bytes(data),
+            attributes,
+            _text("key", draft.key),
+            _text("message_id", draft.message_id),
+        )
 
 
 def _bytes(data: object) -> bytes:

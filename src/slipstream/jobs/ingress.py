@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 
-from slipstream.bus import Bus, BusError
+from slipstream.bus import Bus, BusError, Draft
 from slipstream.jobs.errors import JobsError, MalformedMessage
 from slipstream.jobs.handler import Handlers, Job, answer
 from slipstream.jobs.job_id import new_job_id
@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 KEY_CHARS_MAX = 256
 TENANT_CHARS_MAX = 128
 FINISH_PAUSE_S_MAX = 30.0
+TOGETHER = 250
+"""Tasks in one call of the bus."""
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -236,10 +238,9 @@ class Ingress:
             await self._ledger.withdraw(kept.job_id)
 
     async def _publish(self, kept: Submission, key: str, tasks: Sequence[DownloadTask]) -> None:
-        published = await asyncio.gather(*(self._publish_task(task) for task in tasks), return_exceptions=True)
-        for outcome in published:
-            if isinstance(outcome, BaseException):
-                raise outcome
+        drafts = [_draft(task) for task in tasks]
+        for first in range(0, len(drafts), TOGETHER):
+            await self._bus.publish_all(self._streams.tasks.topic, drafts[first : first + TOGETHER])
         status = JobStatus(
             job_id=kept.job_id,
             job_type=kept.job_type,
@@ -255,15 +256,6 @@ class Ingress:
             attributes_of("JobStatus", kept.job_id, kept.trace_id),
             kept.job_id,
             message_id=message_id("queued", kept.job_id),
-        )
-
-    async def _publish_task(self, task: DownloadTask) -> None:
-        await self._bus.publish(
-            self._streams.tasks.topic,
-            encode(task),
-            attributes_of("DownloadTask", task.job_id, task.trace_id),
-            task.job_id,
-            message_id=message_id("task", task.job_id, task.resource_id),
         )
 
     # Those that were left
@@ -311,3 +303,13 @@ class Ingress:
         async with self._only(submission.job_id):
             await self._to_the_end(submission, manifest, await self._tasks(job, manifest))
         log.info("job %s, which was left unpublished, is finished", submission.job_id)
+
+
+def _draft(task: DownloadTask) -> Draft:
+    """By its id it is known again, if it is published once more."""
+    return Draft(
+        encode(task),
+        attributes_of("DownloadTask", task.job_id, task.trace_id),
+        task.job_id,
+        message_id("task", task.job_id, task.resource_id),
+    )

@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 TOGETHER = 250
 """Logs that are taken in with one transaction, whose statements run in the loop: some milliseconds."""
 PAUSE_S_MAX = 10.0
+GATHER_S = 0.05
+"""Between two looks at a partition: what comes meanwhile is taken in together, with one transaction and one sync."""
 
 
 class Listener:
@@ -90,6 +92,7 @@ class Listener:
                     async for batch in batches:
                         await self._take_logs(stream, partition, batch)
                         self.failure, pause_s = None, 0.1
+                        await asyncio.sleep(GATHER_S)
             except Unsupported:
                 await self._subscribe_to_logs(stream)
                 return

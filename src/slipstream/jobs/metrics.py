@@ -1,10 +1,10 @@
-"""What a worker counts."""
+"""What a worker counts. What is in its hands is `messages_inflight` of the bus: its group is `workers`."""
 
 from __future__ import annotations
 
 import weakref
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
 
 SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800)
 
@@ -21,7 +21,7 @@ class JobMetrics:
         self.seconds = Histogram(
             "jobs_task_seconds", "From taking a task to its end.", buckets=SECONDS, registry=registry
         )
-        self.in_progress = Gauge("jobs_tasks_in_progress", "Tasks in the hands of workers here.", registry=registry)
+        self.stored = self.tasks.labels("stored", "")
 
 
 _by_registry: weakref.WeakKeyDictionary[CollectorRegistry, JobMetrics] = weakref.WeakKeyDictionary()

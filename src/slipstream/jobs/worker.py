@@ -57,9 +57,9 @@ class Worker:
     async def running(self, bus: Bus) -> AsyncIterator[Worker]:
         settings = self._settings
         self._bus = bus
-        self._reporter = Reporter(bus, self._streams.logs.topic)
         self._metrics = metrics_in(bus.registry)
-        async with Fetcher(settings) as self._fetcher:
+        reporter = Reporter(bus, self._streams.logs.topic)
+        async with Fetcher(settings) as self._fetcher, reporter.running() as self._reporter:
             for stream in self._streams.all():
                 await bus.ensure_topic(
                     stream.topic, stream.partitions, stream.retention_ms / 1000, stream.retention_bytes
@@ -80,28 +80,28 @@ class Worker:
                 await subscription.close(bus.settings.drain_timeout_ms / 1000)
 
     async def _take(self, message: Message) -> None:
-        with self._metrics.in_progress.track_inprogress(), self._metrics.seconds.time():
-            try:
-                task = decode_task(message.data)
-            except MalformedMessage as error:
-                await self._bury(message, _remains(message), TaskFailed(Code.SYSTEM_MALFORMED_TASK, str(error)), 0)
-                return
-            attempts = _Attempts(task.attempt)
-            try:
-                await self._work(message, task, attempts)
-            except TaskFailed as failure:
-                await self._bury(message, task, failure, attempts.made)
+        began_at = time.perf_counter()
+        try:
+            task = decode_task(message.data)
+        except MalformedMessage as error:
+            await self._bury(message, _remains(message), TaskFailed(Code.SYSTEM_MALFORMED_TASK, str(error)), 0)
+            return
+        attempts = _Attempts(task.attempt)
+        try:
+            await self._work(message, task, attempts, began_at)
+        except TaskFailed as failure:
+            await self._bury(message, task, failure, attempts.made)
+        self._metrics.seconds.observe(time.perf_counter() - began_at)
 
-    async def _work(self, message: Message, task: DownloadTask, attempts: _Attempts) -> None:
+    async def _work(self, message: Message, task: DownloadTask, attempts: _Attempts, began_at: float) -> None:
         if message.attempt > self._settings.max_deliveries:
             raise TaskFailed(Code.SYSTEM_EXHAUSTED, EXHAUSTED.format(message.attempt - 1))
-        await self._reporter.mention(task, STARTED, "started", started_fields(task))
-        began_at = time.perf_counter()
+        self._reporter.mention(task, STARTED, "started", started_fields(task))
         plan = self._planner.plan(task)
         with Spool(self._settings, plan.checksum) as spool:
             fetched = await self._download(task, plan, spool, attempts)
             mime = fetched.mime or task.attributes.mime_hint
-            await self._reporter.mention(
+            self._reporter.mention(
                 task,
                 DOWNLOADED,
                 f"downloaded {spool.size} bytes",
@@ -123,14 +123,15 @@ class Worker:
                 },
             )
             self._metrics.bytes.inc(spool.size)
-        self._metrics.tasks.labels("stored", "").inc()
+        self._metrics.stored.inc()
 
     # Downloading
 
     async def _download(self, task: DownloadTask, plan: Plan, spool: Spool, attempts: _Attempts) -> Fetched:
         """Attempt after attempt. Raises TaskFailed when there is no other, and Retry to wait elsewhere than here."""
         while True:
-            self._wait_elsewhere(self._fetcher.hosts.delay_s(_host(task.url)), "its host asked to wait")
+            if self._fetcher.hosts.is_any_held:
+                self._wait_elsewhere(self._fetcher.hosts.delay_s(_host(task.url)), "its host asked to wait")
             attempts.made += 1
             proxy = plan.proxies[(attempts.made - 1) % len(plan.proxies)]
             try:
@@ -140,7 +141,7 @@ class Worker:
                 pause_s = self._pause_s(failure, attempts.made)
                 if not failure.is_retryable or attempts.made >= self._settings.max_attempts:
                     raise
-                await self._mention_retry(task, failure, attempts, pause_s)
+                self._mention_retry(task, failure, attempts, pause_s)
                 if failure.code == Code.DOWNLOAD_CHECKSUM:
                     await spool.start_anew()
                 self._wait_elsewhere(pause_s, str(failure))
@@ -161,11 +162,9 @@ class Worker:
         if pause_s > self._settings.hold_ms / 1000:
             raise Retry(why, delay_ms=round(pause_s * 1000))
 
-    async def _mention_retry(
-        self, task: DownloadTask, failure: TaskFailed, attempts: _Attempts, pause_s: float
-    ) -> None:
+    def _mention_retry(self, task: DownloadTask, failure: TaskFailed, attempts: _Attempts, pause_s: float) -> None:
         self._metrics.retries.labels(failure.code).inc()
-        await self._reporter.mention(
+        self._reporter.mention(
             task,
             RETRY,
             f"attempt {attempts.made} failed, the next is in {pause_s:.1f} s: {failure.message}",
@@ -185,7 +184,7 @@ class Worker:
             if not failure.is_retryable or attempt == settings.upload_attempts:
                 raise failure
             pause_s = self._pause_s(failure, attempt)
-            await self._mention_retry(task, failure, _Attempts(attempt), pause_s)
+            self._mention_retry(task, failure, _Attempts(attempt), pause_s)
             await asyncio.sleep(pause_s)
 
     async def _put(self, plan: Plan, spool: Spool, mime: str) -> TaskFailed | None:

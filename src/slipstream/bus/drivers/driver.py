@@ -173,6 +173,10 @@ class Driver(Protocol):
         with `BusError` when that was not to be had in the time the settings allow."""
         ...
 
+    async def post_all(self, messages: Sequence[Outgoing]) -> asyncio.Future[Any]:
+        """Likewise, for many of one topic: done when the engine has all of them safely."""
+        ...
+
     async def subscribe(self, topic: str, group: str, options: SubscribeOptions) -> Source:
         """Joins the group, which is made if it is new."""
         ...
@@ -219,3 +223,8 @@ class Driver(Protocol):
     def examine(self, prefix: str) -> AsyncIterator[Finding]:
         """What there is to say about connection, credentials, and what exists; opens what it needs by itself."""
         ...
+
+
+async def post_each(driver: Driver, messages: Sequence[Outgoing]) -> asyncio.Future[Any]:
+    """`post_all` of an engine that takes them one by one, or puts them together by itself."""
+    return asyncio.gather(*[await driver.post(message) for message in messages])

@@ -25,6 +25,12 @@ class Hosts:
         self._interval_s = 1 / rate_per_s if rate_per_s else 0.0
         self._hosts: dict[str, _Host] = {}
         self._loop = asyncio.get_running_loop()
+        self._held_until = 0.0
+
+    @property
+    def is_any_held(self) -> bool:
+        """Nearly always not, and then nobody has to ask for a certain one."""
+        return self._loop.time() < self._held_until
 
     def turn(self, name: str) -> Turn:
         return Turn(self, name)
@@ -33,6 +39,7 @@ class Hosts:
         """Nobody has a turn until then; those who have one keep it."""
         host = self._host(name)
         host.not_before = max(host.not_before, self._loop.time() + for_s)
+        self._held_until = max(self._held_until, host.not_before)
         self._admit(host)
 
     def delay_s(self, name: str) -> float:

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import functools
 import itertools
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import Any
 
 from slipstream.api import (
     CreateTopicRequest,
@@ -18,7 +19,7 @@ from slipstream.api import (
     TopicList,
 )
 from slipstream.api import TopicInfo as ServerTopic
-from slipstream.bus.drivers.driver import Finding, Outgoing, Stored, TopicInfo
+from slipstream.bus.drivers.driver import Finding, Outgoing, Stored, TopicInfo, post_each
 from slipstream.bus.drivers.http.errors import as_bus_errors, bus_error, publish_error
 from slipstream.bus.drivers.http.examination import examination
 from slipstream.bus.drivers.http.follow import read_on, stored
@@ -111,6 +112,9 @@ class HttpDriver:
             retry_for_ms=self._settings.publish_timeout_ms,
         )
         return Poster(self._client, topic, limits, self._make_topic if self._settings.ensure else None)
+
+    async def post_all(self, messages: Sequence[Outgoing]) -> asyncio.Future[Any]:
+        return await post_each(self, messages)
 
     # Subscribing
 

@@ -7,13 +7,14 @@ import itertools
 import logging
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import Any
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
 from nats.errors import Error as NatsError
 
-from slipstream.bus.drivers.driver import Delivery, Finding, Outgoing, Stored, TopicInfo
+from slipstream.bus.drivers.driver import Delivery, Finding, Outgoing, Stored, TopicInfo, post_each
 from slipstream.bus.drivers.local_retries import LocalRetries
 from slipstream.bus.drivers.nats.connection import Connection
 from slipstream.bus.drivers.nats.errors import FAILURES, translate
@@ -94,6 +95,9 @@ class CoreDriver:
     def _on_denied(self, what: str, subject: str) -> None:
         if what == "publish":
             self._denied.add(subject)
+
+    async def post_all(self, messages: Sequence[Outgoing]) -> asyncio.Future[Any]:
+        return await post_each(self, messages)
 
     async def subscribe(self, topic: str, group: str, options: SubscribeOptions) -> LocalRetries:
         source = CoreSource(self._connection, topic, group, options.max_in_flight)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -13,7 +13,7 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
-from slipstream.bus.drivers.driver import Finding, Outgoing, Stored, TopicInfo
+from slipstream.bus.drivers.driver import Finding, Outgoing, Stored, TopicInfo, post_each
 from slipstream.bus.drivers.nats.connection import Connection
 from slipstream.bus.drivers.nats.errors import FAILURES, Denied, translate
 from slipstream.bus.drivers.nats.examination import examine
@@ -85,6 +85,9 @@ class JetStreamDriver:
     async def post(self, message: Outgoing) -> asyncio.Future[str]:
         assert self._publisher is not None, "the bus is open"
         return await self._publisher.post(message)
+
+    async def post_all(self, messages: Sequence[Outgoing]) -> asyncio.Future[Any]:
+        return await post_each(self, messages)
 
     async def subscribe(self, topic: str, group: str, options: SubscribeOptions) -> JetStreamSource:
         if options.dead_letter_topic:

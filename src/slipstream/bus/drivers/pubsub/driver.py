@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
-from slipstream.bus.drivers.driver import Finding, Outgoing, Source, Stored, TopicInfo
+from slipstream.bus.drivers.driver import Finding, Outgoing, Source, Stored, TopicInfo, post_each
 from slipstream.bus.drivers.local_retries import LocalRetries
 from slipstream.bus.drivers.pubsub.connection import PubSubNative, connect, probe
 from slipstream.bus.drivers.pubsub.examination import examine
@@ -101,6 +102,9 @@ class PubSubDriver:
         if await asyncio.to_thread(self._subscriptions.make_topic, topic, retention_ms):
             for tap in list(self._taps):
                 await tap.follow(topic)
+
+    async def post_all(self, messages: Sequence[Outgoing]) -> asyncio.Future[Any]:
+        return await post_each(self, messages)
 
     # Subscribing
 
