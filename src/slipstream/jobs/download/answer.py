@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -62,7 +63,12 @@ def validator(headers: Mapping[str, str]) -> str:
 
 def mime(headers: Mapping[str, str]) -> str:
     """The type alone, without parameters; "" where it is missing or nonsense."""
-    text = headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    return _mime(headers.get("Content-Type", ""))
+
+
+@functools.lru_cache(256)
+def _mime(text: str) -> str:
+    text = text.partition(";")[0].strip().lower()
     return text if _MIME.fullmatch(text) else ""
 
 
