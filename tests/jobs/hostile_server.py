@@ -88,7 +88,7 @@ class HostileServer:
 
     async def start(self, tls: ssl.SSLContext | None = None) -> None:
         self.is_tls = tls is not None
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, ssl=tls, backlog=1024)
+        self._server = await asyncio.start_server(self._accept, "0.0.0.0", 0, ssl=tls, backlog=1024)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
@@ -305,7 +305,9 @@ class Answer:
         return await self.send(200, data, {"Content-Encoding": "deflate"})
 
     async def on_gzip_truncated(self) -> bool:
-        return await self.send(200, gzip.compress(body(self.number()))[:-9], {"Content-Encoding": "gzip", "ETag": '"z"'})
+        return await self.send(
+            200, gzip.compress(body(self.number()))[:-9], {"Content-Encoding": "gzip", "ETag": '"z"'}
+        )
 
     async def on_encoding(self) -> bool:
         return await self.send(200, body(10), {"Content-Encoding": self.words[1]})
@@ -336,7 +338,10 @@ class Answer:
     def range_start(self, data: bytes) -> int:
         """0 unless a range is asked for and If-Range still holds."""
         field = self.request.headers.get("range", "")
-        if not field.startswith("bytes=") or self.request.headers.get("if-range", '"v1"') not in ('"v1"', LAST_MODIFIED):
+        if not field.startswith("bytes=") or self.request.headers.get("if-range", '"v1"') not in (
+            '"v1"',
+            LAST_MODIFIED,
+        ):
             return 0
         return int(field.removeprefix("bytes=").rstrip("-"))
 
