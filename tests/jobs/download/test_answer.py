@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from multidict import CIMultiDict
 
-from slipstream.jobs.download.answer import ContentRange, content_range, mime, retry_after_s, validator
+from slipstream.jobs.download.answer import ContentRange, content_range, mime, plain, retry_after_s, validator
 
 NOW = datetime(2024, 1, 1, 12, 0, 0, tzinfo=UTC)
 
@@ -71,6 +71,11 @@ OLD, NEW = "Mon, 01 Jan 2024 12:00:00 GMT", "Mon, 01 Jan 2024 13:00:00 GMT"
 )
 def test_only_what_proves_the_same_bytes_is_a_validator(headers: dict[str, str], expected: str) -> None:
     assert validator(CIMultiDict(headers)) == expected
+
+
+def test_a_field_that_is_handed_on_is_plain_or_nothing() -> None:
+    assert plain('W/"a"') == 'W/"a"'
+    assert [plain(text) for text in ("\udcff", "a\x07", "ä", "x" * 2000)] == [""] * 4
 
 
 def test_the_type_is_without_parameters_or_is_nothing() -> None:

@@ -85,6 +85,11 @@ def test_an_empty_body_is_empty() -> None:
     assert decoded("gzip", []) == b""
 
 
+def test_thousands_of_empty_members_are_nothing() -> None:
+    whole = gzip.compress(b"") * 5000
+    assert decoded("gzip", [whole[start : start + 16384] for start in range(0, len(whole), 16384)]) == b""
+
+
 def test_a_bomb_is_given_up_long_before_it_has_gone_off() -> None:
     decoder = decoder_for("gzip", max_bytes=1 << 40, max_ratio=100)
     assert decoder is not None

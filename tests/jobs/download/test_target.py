@@ -74,7 +74,9 @@ def test_a_redirect_is_followed_from_where_it_was_given(location: str, expected:
     assert follow(URL("http://example.org/x/a"), location) == URL(expected)
 
 
-@pytest.mark.parametrize("location", ["ftp://h/", "javascript:alert(1)", "http://[::1", "file:///etc/passwd", "a\nb"])
+@pytest.mark.parametrize(
+    "location", ["ftp://h/", "javascript:alert(1)", "http://[::1", "file:///etc/passwd", "a\nb", "http://\udcff/"]
+)
 def test_a_redirect_elsewhere_than_http_is_refused(location: str) -> None:
     with pytest.raises(TaskFailed) as caught:
         follow(URL("http://example.org/x/a"), location)

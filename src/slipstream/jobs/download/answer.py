@@ -10,6 +10,8 @@ from email.utils import parsedate_to_datetime
 
 import msgspec
 
+FIELD_LENGTH_MAX = 1024
+
 _MIME = re.compile(r"[a-z0-9!#$&^_.+-]{1,127}/[a-z0-9!#$&^_.+-]{1,127}", re.ASCII)
 _STRONG_ETAG = re.compile(r'"[\x21\x23-\x7e]*"', re.ASCII)
 _SECONDS = re.compile(r"[0-9]{1,10}", re.ASCII)
@@ -59,6 +61,11 @@ def validator(headers: Mapping[str, str]) -> str:
     if modified is not None and now is not None and now - modified >= timedelta(seconds=1):
         return headers["Last-Modified"]
     return ""
+
+
+def plain(text: str) -> str:
+    """A field that is handed on, to be stored and shown; "" if it is not plain text of a decent length."""
+    return text if len(text) <= FIELD_LENGTH_MAX and text.isascii() and text.isprintable() else ""
 
 
 def mime(headers: Mapping[str, str]) -> str:

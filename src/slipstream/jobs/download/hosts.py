@@ -64,7 +64,6 @@ class Hosts:
         for host in self._hosts.values():
             if host.timer is not None:
                 host.timer.cancel()
-        self._hosts.clear()
 
     def _host(self, name: str) -> _Host:
         host = self._hosts.get(name)
