@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
 import msgspec
+
+FIELD_LENGTH_MAX = 1024
 
 _MIME = re.compile(r"[a-z0-9!#$&^_.+-]{1,127}/[a-z0-9!#$&^_.+-]{1,127}", re.ASCII)
 _STRONG_ETAG = re.compile(r'"[\x21\x23-\x7e]*"', re.ASCII)
@@ -60,9 +63,19 @@ def validator(headers: Mapping[str, str]) -> str:
     return ""
 
 
+def plain(text: str) -> str:
+    """A field that is handed on, to be stored and shown; "" if it is not plain text of a decent length."""
+    return text if len(text) <= FIELD_LENGTH_MAX and text.isascii() and text.isprintable() else ""
+
+
 def mime(headers: Mapping[str, str]) -> str:
     """The type alone, without parameters; "" where it is missing or nonsense."""
-    text = headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    return _mime(headers.get("Content-Type", ""))
+
+
+@functools.lru_cache(256)
+def _mime(text: str) -> str:
+    text = text.partition(";")[0].strip().lower()
     return text if _MIME.fullmatch(text) else ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Literal
@@ -22,7 +23,15 @@ from slipstream.jobs.download.pace import Pace
 from slipstream.jobs.download.question import DEFAULTS, question_headers, without_credentials
 from slipstream.jobs.download.resolver import CheckedResolver
 from slipstream.jobs.download.spool import Spool
-from slipstream.jobs.download.target import check_literal, follow, is_same_origin, parse_target, shown
+from slipstream.jobs.download.target import (
+    check_literal,
+    follow,
+    is_same_origin,
+    parse_target,
+    shown,
+    without_userinfo,
+)
+from slipstream.jobs.download.watch import Watch, Watched
 from slipstream.jobs.failure import Code, TaskFailed
 from slipstream.jobs.settings import JobSettings
 
@@ -31,6 +40,7 @@ WORTH_ANOTHER_TRY = frozenset({408, 425, 429, 499})
 """Besides every 5xx."""
 ASKS_FOR_PATIENCE = frozenset({429, 503})
 READ_BYTES = 256 * 1024
+DECODE_BYTES = 16 * 1024
 
 
 class Fetched(msgspec.Struct, frozen=True):
@@ -78,13 +88,13 @@ class Fetcher:
         self._addresses = Addresses(settings.allow_networks)
         self._tls: ssl.SSLContext | bool = tls if tls is not None else True
         self._given_resolver = resolver
+        self._connect_s = settings.connect_timeout_ms / 1000
+        self._read_s = settings.read_timeout_ms / 1000
         self._total_s = settings.total_timeout_ms / 1000
-        # Without a timer for each byte of the head, one that drips is given up all the same.
-        patience_s = settings.connect_timeout_ms + max(settings.read_timeout_ms, settings.slowest_ms)
-        self._head_s = min(self._total_s, patience_s / 1000) if settings.slowest_bytes_per_s else self._total_s
 
     async def __aenter__(self) -> Fetcher:
         settings = self._settings
+        self._watch = Watch(min(self._read_s, self._total_s))
         self.hosts = Hosts(settings.host_concurrency, settings.host_rate_per_s)
         # After the turn at its host: who waits for a host that is busy does not keep others from hosts that are not.
         self._slots = asyncio.Semaphore(settings.concurrency)
@@ -102,9 +112,9 @@ class Fetcher:
         await self._proxied.close()
         await self._resolver.close()
         self.hosts.close()
+        self._watch.close()
 
     def _session(self, connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
-        settings = self._settings
         return aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -112,9 +122,7 @@ class Fetcher:
             auto_decompress=False,
             trust_env=False,
             read_bufsize=READ_BYTES,
-            timeout=aiohttp.ClientTimeout(
-                total=None, connect=settings.connect_timeout_ms / 1000, sock_read=settings.read_timeout_ms / 1000
-            ),
+            timeout=aiohttp.ClientTimeout(total=None, connect=self._connect_s),  # the rest is watched here
         )
 
     # An attempt
@@ -126,43 +134,58 @@ class Fetcher:
         digest ready. Raises TaskFailed; the spool is then ready for the next attempt."""
         target = parse_target(url)
         fields = question_headers(headers, target)
-        attempt = _Attempt(target.with_user(None), fields, URL(proxy) if proxy else None)
-        loop = asyncio.get_running_loop()
+        attempt = _Attempt(without_userinfo(target), fields, URL(proxy) if proxy else None)
         left_s = self._total_s
         while True:
             check_literal(attempt.target, self._addresses)
-            async with self.hosts.turn(host_of(attempt.target)), self._slots:
-                began_at = loop.time()  # waiting for a turn is nobody's fault, and does not count
-                outcome = await self._ask(attempt, spool, left_s)
+            outcome, took_s = await self._in_turn(attempt, spool, left_s)
             if isinstance(outcome, Fetched):
                 return outcome
-            left_s -= loop.time() - began_at
+            left_s -= took_s
             if isinstance(outcome, Redirect):
                 attempt.follow(outcome.to, self._settings.max_redirects)
             else:
                 await spool.start_anew()
 
-    async def _ask(self, attempt: _Attempt, spool: Spool, left_s: float) -> Fetched | Redirect | StartAnew:
-        """One request."""
-        # Only a deadline that may be moved: aiohttp's own total would need a timer and a task's cancellation besides.
-        head_s = min(self._head_s, left_s)
+    async def _in_turn(
+        self, attempt: _Attempt, spool: Spool, left_s: float
+    ) -> tuple[Fetched | Redirect | StartAnew, float]:
+        """With how long it took. Waiting for a turn is nobody's fault, and does not count."""
+        host = host_of(attempt.target)
+        await self.hosts.enter(host)
         try:
-            async with asyncio.timeout(head_s) as deadline:
-                ends_at = asyncio.get_running_loop().time() + left_s
+            await self._slots.acquire()
+            try:
+                began_at = time.monotonic()
+                return await self._ask(attempt, spool, began_at + left_s), time.monotonic() - began_at
+            finally:
+                self._slots.release()
+        finally:
+            self.hosts.leave(host)
+
+    async def _ask(self, attempt: _Attempt, spool: Spool, ends_at: float) -> Fetched | Redirect | StartAnew:
+        """One request."""
+        attempt.ends_at = ends_at
+        # The head as a whole, not each piece of it: so one that drips is given up, too.
+        head_by = min(ends_at, time.monotonic() + self._connect_s + self._read_s)
+        try:
+            with self._watch.over(head_by) as attempt.watched:
                 response = await self._send(attempt, spool)
                 try:
-                    deadline.reschedule(ends_at)
                     return await self._receive(response, attempt, spool)
                 finally:
                     response.release()  # keeps the connection if the body was read to its end, and closes it otherwise
         except (aiohttp.ClientError, ConnectionError, ValueError) as error:
             raise failure_of(error, attempt.target, attempt.proxy) from error
         except TimeoutError as error:
-            raise TaskFailed(
-                Code.DOWNLOAD_TIMEOUT,
-                f"{shown(attempt.target)}: this takes too long (JOBS_TOTAL_TIMEOUT_MS, JOBS_SLOWEST_MS)",
-                is_retryable=True,
-            ) from error
+            raise self._too_slow(attempt) from error
+
+    def _too_slow(self, attempt: _Attempt) -> TaskFailed:
+        if time.monotonic() >= attempt.ends_at:
+            why = f"it takes more than {self._total_s:g} s (JOBS_TOTAL_TIMEOUT_MS)"
+        else:
+            why = f"nothing came for {self._read_s:g} s (JOBS_READ_TIMEOUT_MS)"
+        return TaskFailed(Code.DOWNLOAD_TIMEOUT, f"{shown(attempt.target)}: {why}", is_retryable=True)
 
     async def _send(self, attempt: _Attempt, spool: Spool) -> aiohttp.ClientResponse:
         fields = attempt.fields
@@ -199,7 +222,7 @@ class Fetcher:
             return START_ANEW
         if not 200 <= status < 300 or (status == 206 and not attempt.range_from):
             raise self._refused(response, attempt)
-        if status != 206:
+        if status != 206 and not spool.is_new:
             await spool.start_anew()
         return await self._fill(response, attempt, spool)
 
@@ -228,9 +251,13 @@ class Fetcher:
         if response.status == 206:
             spool.is_resumed = True
         elif decoder is None:
-            spool.validator = answer.validator(headers)
             spool.total = length
-        size_sent = await self._read(response.content, decoder, attempt.target, spool)
+        try:
+            size_sent = await self._read(response.content, decoder, attempt, spool)
+        except BaseException:  # the end of the worker, too: whoever holds the spool may go on with it
+            if decoder is None and response.status != 206:
+                spool.validator = answer.validator(headers)
+            raise
         if decoder is None and spool.total is not None and spool.size != spool.total:
             raise TaskFailed(
                 Code.DOWNLOAD_RESET,
@@ -242,31 +269,37 @@ class Fetcher:
             status=response.status,
             url=str(attempt.target),
             mime=answer.mime(headers),
-            etag=headers.get("ETag", ""),
-            last_modified=headers.get("Last-Modified", ""),
+            etag=answer.plain(headers.get("ETag", "")),
+            last_modified=answer.plain(headers.get("Last-Modified", "")),
             encoding=encoding if decoder is not None else "",
             size_sent=size_sent,
             redirects=attempt.redirects,
             is_resumed=spool.is_resumed,
         )
 
-    async def _read(self, content: aiohttp.StreamReader, decoder: Decoder | None, target: URL, spool: Spool) -> int:
-        settings = self._settings
-        now = asyncio.get_running_loop().time
-        pace = Pace(settings.slowest_bytes_per_s, settings.slowest_ms)
+    async def _read(
+        self, content: aiohttp.StreamReader, decoder: Decoder | None, attempt: _Attempt, spool: Spool
+    ) -> int:
+        settings, watched, now = self._settings, attempt.watched, time.monotonic
+        pace: Pace | None = None
         size = 0
-        asked_at = now()
-        while piece := await content.readany():
-            pace.arrived(len(piece), now() - asked_at)
+        while not content.at_eof():
+            asked_at = now()
+            watched.expires_at = min(attempt.ends_at, asked_at + self._read_s)
+            piece = await content.readany()
+            if not piece:
+                break
+            if size:  # most downloads are one piece, and have no pace
+                pace = pace or Pace(settings.slowest_bytes_per_s, settings.slowest_ms)
+                pace.arrived(len(piece), now() - asked_at)
+            watched.expires_at = attempt.ends_at  # writing is not waiting for the server
             size += len(piece)
             if decoder is not None:
-                for decoded in decoder.decode(piece):
-                    await spool.write(decoded)
+                await _decode(piece, decoder, spool)
             elif spool.size + len(piece) > settings.max_bytes:
-                raise _too_large(target, "more than that has come", settings.max_bytes)
+                raise _too_large(attempt.target, "more than that has come", settings.max_bytes)
             else:
                 await spool.write(piece)
-            asked_at = now()
         if decoder is not None:
             decoder.finish()
         return size
@@ -275,12 +308,15 @@ class Fetcher:
 class _Attempt:
     """Where it is now, and with which header fields."""
 
-    __slots__ = ("fields", "proxy", "range_from", "redirects", "target")
+    __slots__ = ("ends_at", "fields", "proxy", "range_from", "redirects", "target", "watched")
+
+    watched: Watched
 
     def __init__(self, target: URL, fields: CIMultiDict[str], proxy: URL | None) -> None:
         self.target = target
         self.fields = fields
         self.proxy = proxy
+        self.ends_at = 0.0
         self.redirects = 0
         self.range_from = 0
         """The first byte that the last request asked for."""
@@ -295,6 +331,16 @@ class _Attempt:
         if not is_same_origin(self.target, to):
             self.fields = without_credentials(self.fields)  # for good: a way back does not bring them back
         self.target = to
+
+
+async def _decode(piece: bytes, decoder: Decoder, spool: Spool) -> None:
+    """A slice at a time, and others have their turn between. A body may be made of thousands of empty gzip members,
+    each of which takes time to open; of a whole piece they would hold up the loop for a tenth of a second."""
+    for start in range(0, len(piece), DECODE_BYTES):
+        if start:
+            await asyncio.sleep(0)
+        for decoded in decoder.decode(piece[start : start + DECODE_BYTES]):
+            await spool.write(decoded)
 
 
 def host_of(target: URL) -> str:

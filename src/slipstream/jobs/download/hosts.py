@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from types import TracebackType
 
 HOSTS_MAX = 10_000
 """Of those that nobody uses, and that have asked to be left alone for a while. The oldest is forgotten beyond."""
@@ -14,8 +13,11 @@ class Hosts:
     """Gives out turns, first come first served, host by host.
 
     Example:
-        async with hosts.turn("example.org"):
+        await hosts.enter("example.org")
+        try:
             ...  # at most so many are here at a time
+        finally:
+            hosts.leave("example.org")
         hosts.hold("example.org", 30)  # it has answered 429: nobody goes there for half a minute
     """
 
@@ -32,8 +34,21 @@ class Hosts:
         """Nearly always not, and then nobody has to ask for a certain one."""
         return self._loop.time() < self._held_until
 
-    def turn(self, name: str) -> Turn:
-        return Turn(self, name)
+    async def enter(self, name: str) -> None:
+        """Waits for a turn at a host. Who has one gives it back (`leave`)."""
+        host = self._host(name)
+        now = self._loop.time()
+        if host.waiting or self._is_full(host) or now < host.ready_at:
+            await self._wait(host)
+        else:
+            host.running += 1
+            host.next_at = now + self._interval_s
+
+    def leave(self, name: str) -> None:
+        host = self._hosts[name]
+        host.running -= 1
+        assert host.running >= 0, f"more turns at {name} are given back than were given out"
+        self._admit(host)
 
     def hold(self, name: str, for_s: float) -> None:
         """Nobody has a turn until then; those who have one keep it."""
@@ -56,7 +71,6 @@ class Hosts:
         for host in self._hosts.values():
             if host.timer is not None:
                 host.timer.cancel()
-        self._hosts.clear()
 
     def _host(self, name: str) -> _Host:
         host = self._hosts.get(name)
@@ -77,19 +91,19 @@ class Hosts:
             host.timer.cancel()
         del self._hosts[host.name]
 
-    def _enter(self, host: _Host) -> bool:
-        """Takes a turn at once, if there is one and nobody was there before."""
-        now = self._loop.time()
-        if host.waiting or self._is_full(host) or now < host.ready_at:
-            return False
-        host.running += 1
-        host.next_at = now + self._interval_s
-        return True
-
-    def _leave(self, host: _Host) -> None:
-        host.running -= 1
-        assert host.running >= 0, f"more turns at {host.name} are given back than were given out"
-        self._admit(host)
+    async def _wait(self, host: _Host) -> None:
+        future: asyncio.Future[None] = self._loop.create_future()
+        host.waiting.append(future)
+        self._admit(host)  # which sets the timer
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                self.leave(host.name)  # it was given to us, and nobody took it
+            else:
+                host.waiting.remove(future)
+                self._admit(host)
+            raise
 
     def _is_full(self, host: _Host) -> bool:
         return bool(self._concurrency) and host.running >= self._concurrency
@@ -100,13 +114,15 @@ class Hosts:
         while host.waiting and not self._is_full(host):
             if now < host.ready_at:
                 break
-            future = host.waiting.popleft()
-            if not future.done():  # cancelled, and not yet gone
-                host.running += 1
-                # A timer is always late by a little. Counted from when it should have been, the rate is kept.
-                late_s = now - host.next_at
-                host.next_at = (host.next_at if late_s < self._interval_s else now) + self._interval_s
-                future.set_result(None)
+            future = next((future for future in host.waiting if not future.done()), None)
+            if future is None:
+                break  # all are cancelled, and remove themselves
+            host.waiting.remove(future)
+            host.running += 1
+            # A timer is always late by a little. Counted from when it should have been, the rate is kept.
+            late_s = now - host.next_at
+            host.next_at = (host.next_at if late_s < self._interval_s else now) + self._interval_s
+            future.set_result(None)
         if host.is_idle and now >= host.ready_at:
             self._forget(host)
         elif now < host.ready_at and not self._is_full(host) and (host.waiting or not host.running):
@@ -124,44 +140,6 @@ class Hosts:
         host.timer = None
         if self._hosts.get(host.name) is host:
             self._admit(host)
-
-
-class Turn:
-    """One download's time at a host: `async with`."""
-
-    __slots__ = ("_host", "_hosts", "_name")
-
-    def __init__(self, hosts: Hosts, name: str) -> None:
-        self._hosts = hosts
-        self._name = name
-        self._host: _Host | None = None
-
-    async def __aenter__(self) -> None:
-        host = self._hosts._host(self._name)
-        if not self._hosts._enter(host):
-            await self._wait(host)
-        self._host = host
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        assert self._host is not None
-        self._hosts._leave(self._host)
-
-    async def _wait(self, host: _Host) -> None:
-        future = self._hosts._loop.create_future()
-        host.waiting.append(future)
-        self._hosts._admit(host)  # which sets the timer
-        try:
-            await future
-        except asyncio.CancelledError:
-            if future.done() and not future.cancelled():
-                self._hosts._leave(host)  # it was given to us and nobody took it
-            else:
-                if future in host.waiting:
-                    host.waiting.remove(future)
-                self._hosts._admit(host)
-            raise
 
 
 class _Host:

@@ -50,6 +50,7 @@ class Pools:
         if not primary and not fallbacks:
             return [None]
         found: dict[str | None, None] = {}
+        walked: set[str] = set()
         for number, name in enumerate(filter(None, (primary, *fallbacks))):
             if name != DIRECT and name not in self._pools:
                 raise TaskFailed(
@@ -57,7 +58,7 @@ class Pools:
                     f"there is no pool of proxies {name!r}; known are {', '.join(sorted({*self._pools, DIRECT}))}",
                 )
             start = zlib.crc32(resource_id.encode()) if number == 0 else 0
-            found.update(dict.fromkeys(self._walk(name, start)))
+            found.update(dict.fromkeys(self._walk(name, walked, start)))
         return list(found)
 
     @staticmethod
@@ -65,7 +66,10 @@ class Pools:
         """That of this attempt, the first of which is 1."""
         return candidates[(attempt - 1) % len(candidates)]
 
-    def _walk(self, name: str, start: int = 0) -> Iterator[str | None]:
+    def _walk(self, name: str, walked: set[str], start: int = 0) -> Iterator[str | None]:
+        if name in walked:
+            return
+        walked.add(name)
         if name == DIRECT:
             yield None
             return
@@ -75,7 +79,7 @@ class Pools:
             yield from pool.urls[start:]
             yield from pool.urls[:start]
         for fallback in pool.fallbacks:
-            yield from self._walk(fallback)
+            yield from self._walk(fallback, walked)
 
     def _check_known(self, name: str, pool: Pool) -> None:
         for fallback in pool.fallbacks:

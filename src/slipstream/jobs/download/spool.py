@@ -51,7 +51,8 @@ class Spool:
         self._pending_bytes = 0
         self._file: IO[bytes] | None = None
         self._is_closed = False
-        self._reset_hashes()
+        self._sha256: _Hash | None = None
+        self._hinted: _Hash | None = None
 
     def __enter__(self) -> Spool:
         return self
@@ -83,8 +84,7 @@ class Spool:
         self._kept.clear()
         self._pending = []
         self._pending_bytes = 0
-        if self._sha256_used:
-            self._reset_hashes()
+        self._sha256 = self._hinted = None
         if self._file is not None:
             await self._in_thread(self._truncate)
 
@@ -104,15 +104,23 @@ class Spool:
         return self._file is None
 
     @property
+    def is_new(self) -> bool:
+        """Nothing was ever written to it, or it was started anew."""
+        return not self.size and not self.validator
+
+    @property
     def sha256(self) -> str:
         assert not self._pending, "finish it first"
-        return self._sha256.hexdigest()
+        return (self._sha256 or new_hash("sha256")).hexdigest()
 
     def verify(self) -> None:
         """Raises TaskFailed if it is not what the manifest promised."""
         assert not self._pending, "finish it first"
-        expected, hashed = self._checksum, self._hinted or self._sha256
-        if expected is not None and not expected.matches(hashed.digest()):
+        expected = self._checksum
+        if expected is None:
+            return
+        hashed = (self._sha256 if expected.algorithm == "sha256" else self._hinted) or expected.new_hash()
+        if not expected.matches(hashed.digest()):
             raise TaskFailed(
                 Code.DOWNLOAD_CHECKSUM,
                 f"{self.size} bytes have the checksum {expected.algorithm}:{hashed.hexdigest()}, not {expected}",
@@ -130,29 +138,29 @@ class Spool:
 
     # How it is kept
 
-    def _reset_hashes(self) -> None:
-        self._sha256: _Hash = new_hash("sha256")
-        hint = self._checksum
-        # SHA-256 is computed anyway: once is enough.
-        self._hinted: _Hash | None = hint.new_hash() if hint is not None and hint.algorithm != "sha256" else None
-        self._sha256_used = False
-
     async def _settle(self) -> None:
         if not self._pending:
             return
         pieces, size = self._pending, self._pending_bytes
         self._pending, self._pending_bytes = [], 0
-        if size <= INLINE_BYTES and (self._file is not None or self.size <= self._memory_bytes):
-            self._guarded(lambda: self._take(pieces))
+        if size <= INLINE_BYTES and self._file is None and self.size <= self._memory_bytes:
+            self._hash(pieces)
+            self._kept.extend(pieces)
         else:
             await self._in_thread(lambda: self._take(pieces))
 
-    def _take(self, pieces: list[bytes]) -> None:
-        self._sha256_used = True
+    def _hash(self, pieces: list[bytes]) -> None:
+        if self._sha256 is None:
+            self._sha256 = new_hash("sha256")
+            if self._checksum is not None and self._checksum.algorithm != "sha256":  # which is computed anyway
+                self._hinted = self._checksum.new_hash()
         for piece in pieces:
             self._sha256.update(piece)
             if self._hinted is not None:
                 self._hinted.update(piece)
+
+    def _take(self, pieces: list[bytes]) -> None:
+        self._hash(pieces)
         if self._file is None and self.size <= self._memory_bytes:
             self._kept.extend(pieces)
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 from yarl import URL
@@ -11,10 +12,12 @@ from slipstream.jobs.failure import Code, TaskFailed
 
 URL_LENGTH_MAX = 8192
 HOST_LENGTH_MAX = 253
+HOSTS_KEPT = 4096
 
 # What the DNS may hold, after yarl has made ASCII of it. No percent signs: nobody knows who decodes them.
 _NAME = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?", re.ASCII)
 # A last label that is a number makes an IPv4 address of the whole, for `inet_aton`: 2130706433, 0x7f.1, 127.0.0.1.
+_CONTROL = re.compile(r"[\x00-\x20\x7f]")
 _NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)\.?", re.ASCII)
 _DOTTED_QUAD = re.compile(r"(?:(?:0|[1-9][0-9]{0,2})\.){3}(?:0|[1-9][0-9]{0,2})", re.ASCII)
 
@@ -23,7 +26,7 @@ def parse_target(text: str) -> URL:
     """A URL that can be asked for, with its userinfo, without its fragment. Raises TaskFailed."""
     if len(text) > URL_LENGTH_MAX:
         raise _invalid(f"it has {len(text)} characters; at most {URL_LENGTH_MAX} are allowed")
-    if any(character <= " " or character == "\x7f" for character in text):
+    if _CONTROL.search(text):
         raise _invalid("it has white space or control characters in it")
     try:
         url = URL(text)
@@ -34,14 +37,14 @@ def parse_target(text: str) -> URL:
 
 def follow(target: URL, location: str) -> URL:
     """Where a redirect leads. Userinfo in it is not followed: credentials come from the task or not at all."""
-    if len(location) > URL_LENGTH_MAX or any(character < " " or character == "\x7f" for character in location):
+    location = location.strip(" ").replace(" ", "%20")  # common in what servers send
+    if len(location) > URL_LENGTH_MAX or _CONTROL.search(location):
         raise _invalid(f"{shown(target)} redirects to what is no URL")
     try:
-        # Spaces are common in what servers send, and mean %20.
-        url = target.join(URL(location.strip(" ").replace(" ", "%20")))
+        url = target.join(URL(location))
     except ValueError:
         raise _invalid(f"{shown(target)} redirects to what is no URL") from None
-    return check_target(url).with_user(None)
+    return without_userinfo(check_target(url))
 
 
 def check_target(url: URL) -> URL:
@@ -50,11 +53,15 @@ def check_target(url: URL) -> URL:
     host = url.raw_host
     if not host:
         raise _invalid("it has no host")
-    if ":" not in host and (len(host) > HOST_LENGTH_MAX or not _NAME.fullmatch(host)):
+    if not _is_host(host):
         raise _invalid("its host is no name that the DNS could know")
     if url.port == 0:
         raise _invalid("it has port 0")
     return url.with_fragment(None) if url.raw_fragment else url
+
+
+def without_userinfo(url: URL) -> URL:
+    return url if url.raw_user is None and url.raw_password is None else url.with_user(None)
 
 
 def check_literal(url: URL, addresses: Addresses) -> None:
@@ -65,7 +72,7 @@ def check_literal(url: URL, addresses: Addresses) -> None:
     """
     host = url.raw_host or ""
     if ":" not in host:
-        if not _NUMBER.fullmatch(host):
+        if not _is_number(host):
             return
         if not _DOTTED_QUAD.fullmatch(host):
             raise forbidden(f"{shown(url)}: {host} is an odd way to write an address; write it as 192.0.2.1")
@@ -87,6 +94,16 @@ def shown(url: URL) -> str:
 
 def is_same_origin(one: URL, other: URL) -> bool:
     return (one.scheme, one.raw_host, one.port) == (other.scheme, other.raw_host, other.port)
+
+
+@functools.lru_cache(HOSTS_KEPT)
+def _is_host(host: str) -> bool:
+    return ":" in host or (len(host) <= HOST_LENGTH_MAX and bool(_NAME.fullmatch(host)))
+
+
+@functools.lru_cache(HOSTS_KEPT)
+def _is_number(host: str) -> bool:
+    return bool(_NUMBER.fullmatch(host))
 
 
 def _invalid(why: str) -> TaskFailed:
