@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from prometheus_client import CollectorRegistry
 
-from slipstream.bus.bus import Opening, open_bus
+from slipstream.bus.opening import Opening, open_bus
 from tests.bus.sites import make_site
 from tests.bus.sites.site import Site
 

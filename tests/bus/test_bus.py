@@ -12,6 +12,7 @@ from slipstream.bus import (
     BusClosed,
     BusError,
     BusUnavailable,
+    Draft,
     InvalidArgument,
     Message,
     PublishFailed,
@@ -463,3 +464,18 @@ async def test_a_handler_that_closes_its_own_bus_is_told_that_it_cannot(new_bus:
         subscription = await bus.subscribe(topic, "shipping", Recorder(act))
         await bus.publish(topic, b"x")
         await told
+
+
+@in_loop
+async def test_many_are_published_at_once(new_bus: OpenBus, topic: str) -> None:
+    async with new_bus() as bus:
+        handler = Recorder()
+        await bus.subscribe(topic, "all", handler)
+        attributes = {"city": "Bremen"}
+        await bus.publish_all(topic, [Draft(f"n{number}", attributes, key="k") for number in range(50)])
+        await bus.publish_all(topic, [])
+        messages = await handler.have(50)
+    assert sorted(message.text for message in messages) == sorted(f"n{number}" for number in range(50))
+    assert {message.attributes["city"] for message in messages} == {"Bremen"}
+    assert all(message.attributes["correlationId"] for message in messages)
+    assert {message.key for message in messages} == {"k"}

@@ -8,8 +8,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from slipstream.bus import Backoff, BusUnavailable, Message, Reject, open_bus
-from slipstream.bus.bus import Opening
 from slipstream.bus.drivers import Delivery
+from slipstream.bus.opening import Opening
 from tests.bus.conftest import OpenBus
 from tests.bus.consumer_process import consuming
 from tests.bus.recorder import Recorder, failing

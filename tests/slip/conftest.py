@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from prometheus_client import CollectorRegistry
 
-from slipstream.bus.bus import Opening, open_bus
+from slipstream.bus.opening import Opening, open_bus
 from tests.bus.conftest import OpenBus, new_bus, registry, site
 
 __all__ = ["new_bus", "registry", "site"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from slipstream.bus import Bus
-from slipstream.bus.bus import Opening
+from slipstream.bus.opening import Opening
 from slipstream.slip import Envelope, Event, Work, Worker, encode
 from slipstream.slip.topics import CHUNKS
 from tests.client.loop import in_loop

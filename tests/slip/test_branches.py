@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slipstream.bus.bus import Opening
+from slipstream.bus.opening import Opening
 from slipstream.slip import Reject, Work, Worker
 from tests.client.loop import in_loop
 from tests.slip.lab import lab, plain, summary, table

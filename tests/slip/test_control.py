@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from slipstream.bus import BusUnavailable
-from slipstream.bus.bus import Opening
+from slipstream.bus.opening import Opening
 from slipstream.slip import Control, Envelope, Event, InvalidSlip, Reject, Work, Worker
 from slipstream.slip.outbox import Outbox
 from slipstream.slip.slip import run_of

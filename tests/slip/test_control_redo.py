@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from slipstream.bus.bus import Opening
+from slipstream.bus.opening import Opening
 from slipstream.slip import Control, Reject, Work, Worker
 from tests.client.loop import in_loop
 from tests.slip.lab import lab, table

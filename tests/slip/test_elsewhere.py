@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from slipstream.bus import Bus, Message
-from slipstream.bus.bus import Opening
+from slipstream.bus.opening import Opening
 from slipstream.slip import Control, StepFailed, Work, Worker
 from slipstream.slip.lookup import look_up
 from slipstream.slip.topics import INGRESS, ROUTER

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from slipstream.bus import BusUnavailable
-from slipstream.bus.bus import Opening
+from slipstream.bus.opening import Opening
 from slipstream.slip import Reject, Router, RouteTable, StepFailed, Work, Worker, open_store, submit
 from slipstream.slip.store import StoreUnavailable
 from tests.client.loop import in_loop

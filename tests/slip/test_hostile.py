@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from slipstream.bus import InvalidArgument
-from slipstream.bus.bus import Opening
+from slipstream.bus.opening import Opening
 from slipstream.slip import Work, Worker
 from slipstream.slip.topics import PROGRESS, ROUTER, SIGNALS, default_topic
 from tests.client.loop import in_loop

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from slipstream.bus import Message
-from slipstream.bus.bus import Opening
+from slipstream.bus.opening import Opening
 from slipstream.slip import Event, Itinerary, Router, RoutingStep, Status, Work, Worker, open_store
 from slipstream.slip.incoming import why_not_step
 from slipstream.slip.topics import INGRESS, PROGRESS, ROUTER, SIGNALS, default_topic

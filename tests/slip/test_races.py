@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from slipstream.bus import BusUnavailable
-from slipstream.bus.bus import Opening
+from slipstream.bus.opening import Opening
 from slipstream.slip import Event, Itinerary, Reject, Router, Work, Worker, open_store
 from slipstream.slip.branches import Branches
 from slipstream.slip.outbox import Outbox

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from slipstream.bus.bus import Opening
 from slipstream.bus.errors import InvalidArgument
+from slipstream.bus.opening import Opening
 from slipstream.slip import (
     Control,
     InvalidSlip,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from slipstream.bus.bus import Opening
+from slipstream.bus.opening import Opening
 from slipstream.slip import (
     Envelope,
     Event,

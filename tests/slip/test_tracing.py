@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from slipstream.bus import Bus, Message
-from slipstream.bus.bus import Opening
+from slipstream.bus.opening import Opening
 from slipstream.slip import Control, StepFailed, Work, Worker, submit
 from slipstream.slip import tracing as module
 from slipstream.slip.topics import INGRESS, ROUTER

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from slipstream.bus import BusUnavailable
-from slipstream.bus.bus import Opening
+from slipstream.bus.opening import Opening
 from slipstream.slip import Control, Signal, Work, Worker
 from slipstream.slip.outbox import Outbox
 from slipstream.slip.topics import SIGNALS

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slipstream.bus.bus import Opening
+from slipstream.bus.opening import Opening
 from slipstream.slip import InvalidSlip, StepFailed, Work, Worker, open_store
 from slipstream.slip.store import UnusableStore
 from tests.client.loop import in_loop

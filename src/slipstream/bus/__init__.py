@@ -11,7 +11,7 @@ delivery here holds on each. Drivers (`slipstream.bus.drivers`) hand out message
 from the in-flight bound to dead letters, is done once, above them. Slips and jobs stand on this and see nothing else.
 """
 
-from slipstream.bus.bus import Bus, examine, open_bus
+from slipstream.bus.bus import Bus
 from slipstream.bus.contract import Handler, MessagePublisher, MessageSubscriber, SubscriptionHandle
 from slipstream.bus.draft import Draft
 from slipstream.bus.drivers.driver import NO_OFFSET, Finding, Stored, TopicInfo
@@ -26,6 +26,7 @@ from slipstream.bus.errors import (
     Unsupported,
 )
 from slipstream.bus.message import Message
+from slipstream.bus.opening import examine, open_bus
 from slipstream.bus.options import Backoff, SubscribeOptions
 from slipstream.bus.settings import BusSettings, load_settings
 from slipstream.bus.subscription import Subscription

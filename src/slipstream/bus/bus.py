@@ -10,23 +10,23 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
 from types import TracebackType
 from typing import Any, TypeAlias, TypeVar, Unpack
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from slipstream import handlers
 from slipstream.bus.attributes import Attributes, encodable, normalize
 from slipstream.bus.contract import Data, Handler
 from slipstream.bus.draft import Draft
-from slipstream.bus.drivers import Driver, Finding, Outgoing, Stored, TopicInfo, make_driver
+from slipstream.bus.drivers import Driver, Outgoing, Stored, TopicInfo
 from slipstream.bus.errors import BusClosed, BusError, InvalidArgument, PublishFailed
 from slipstream.bus.metrics import metrics_in
 from slipstream.bus.names import check_name, dead_letter_topic, literal_start
 from slipstream.bus.options import Duration, OptionFields, SubscribeOptions, seconds
-from slipstream.bus.settings import BusSettings, load_settings
+from slipstream.bus.settings import BusSettings
 from slipstream.bus.subscription import Subscription
 
 log = logging.getLogger(__name__)
@@ -497,58 +497,6 @@ class Bus:
             raise InvalidArgument(
                 "this bus belongs to another event loop: from a thread, call bus.from_thread(bus.publish(…))"
             )
-
-
-class Opening:
-    """`await open_bus()`, or `async with open_bus() as bus`."""
-
-    def __init__(self, bus: Bus) -> None:
-        self._bus = bus
-
-    def __await__(self) -> Generator[Any, None, Bus]:
-        return self._open().__await__()
-
-    def __getattr__(self, name: str) -> Any:
-        if hasattr(Bus, name):
-            raise AttributeError("the bus is not open yet: bus = await open_bus(), or async with open_bus() as bus")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    async def _open(self) -> Bus:
-        await self._bus.open()
-        return self._bus
-
-    async def __aenter__(self) -> Bus:
-        return await self._open()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._bus.__aexit__(kind, error, trace)
-
-
-def open_bus(
-    settings: BusSettings | None = None, *, registry: CollectorRegistry | None = None, **given: Any
-) -> Opening:
-    """A bus on the engine that the environment names (MESSAGE_BUS_DRIVER; the embedded broker if it does not), or as
-    `given`, such as `driver="nats", prefix="dev."`. Its metrics are in `registry`, Prometheus' usual one by default.
-
-    Example:
-        async with open_bus() as bus:
-            await bus.publish("orders", "two books")
-    """
-    if settings is None:
-        settings = load_settings(given)
-    elif given:
-        raise InvalidArgument("give settings, or single ones by name, and not both")
-    else:
-        settings = load_settings(asdict(settings), {})  # whoever made them may not have checked them
-    return Opening(Bus(settings, make_driver(settings), registry))
-
-
-async def examine(settings: BusSettings) -> AsyncIterator[Finding]:
-    """What there is to say about the engine of these settings: for `slipstream bus doctor`."""
-    async for finding in make_driver(settings).examine(settings.prefix):
-        yield finding
 
 
 def _options(options: SubscribeOptions | None, fields: OptionFields) -> SubscribeOptions:

@@ -12,8 +12,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from slipstream.bus import BusUnavailable
-from slipstream.bus.bus import Opening, open_bus
 from slipstream.bus.drivers.embedded.broker import _brokers, _closing
+from slipstream.bus.opening import Opening, open_bus
 from slipstream.store.lock import DirectoryLock
 from tests.bus.recorder import Recorder
 from tests.client.loop import in_loop

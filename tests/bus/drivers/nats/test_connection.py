@@ -15,8 +15,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from slipstream.bus import BusUnavailable, InvalidArgument, Unauthorized
-from slipstream.bus.bus import open_bus
 from slipstream.bus.drivers.nats import connection
+from slipstream.bus.opening import open_bus
 from tests.bus.recorder import Recorder
 from tests.bus.sites.nats import NatsSite
 from tests.bus.sites.site import free_port

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from slipstream.bus import NO_OFFSET, Message, TopicInfo, Unsupported
-from slipstream.bus.bus import Opening, open_bus
+from slipstream.bus.opening import Opening, open_bus
 from tests.bus.recorder import Recorder, failing
 from tests.bus.sites.nats import NatsSite
 from tests.client.loop import in_loop

@@ -10,8 +10,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from slipstream.bus import Bus, TopicMissing
-from slipstream.bus.bus import Opening, open_bus
 from slipstream.bus.drivers.nats.names import stream_name
+from slipstream.bus.opening import Opening, open_bus
 from tests.bus.sites.nats import NatsSite
 from tests.client.loop import in_loop
 

@@ -12,9 +12,9 @@ from nats.js.errors import NotFoundError
 from prometheus_client import CollectorRegistry
 
 from slipstream.bus import Bus, BusError, BusUnavailable, InvalidArgument, Message, Retry, TopicMissing, Unauthorized
-from slipstream.bus.bus import Opening, open_bus
 from slipstream.bus.drivers.nats import source
 from slipstream.bus.drivers.nats.names import stream_name
+from slipstream.bus.opening import Opening, open_bus
 from tests.bus.recorder import Recorder, failing
 from tests.bus.sites.nats import NatsSite
 from tests.client.loop import in_loop

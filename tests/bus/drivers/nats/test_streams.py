@@ -10,7 +10,7 @@ from nats.js.api import StreamConfig
 from prometheus_client import CollectorRegistry
 
 from slipstream.bus import TopicInfo
-from slipstream.bus.bus import Opening, open_bus
+from slipstream.bus.opening import Opening, open_bus
 from tests.bus.sites.nats import NatsSite
 from tests.client.loop import in_loop
 

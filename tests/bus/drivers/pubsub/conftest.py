@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry
 
-from slipstream.bus.bus import Opening, open_bus
+from slipstream.bus.opening import Opening, open_bus
 from tests.bus.conftest import OpenBus
 from tests.bus.sites.pubsub import PubSubSite
 
