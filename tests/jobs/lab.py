@@ -1,0 +1,92 @@
+"""The service of jobs with a worker in it, fast and allowed to reach this machine, and ways to wait for what comes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from slipstream.jobs.ledger import JobSnapshot, ResourceSnapshot
+from slipstream.jobs.messages import DeadLetterTask, JobLog, JobStatus, decode
+from slipstream.jobs.service import Service, serving
+from slipstream.jobs.settings import JobSettings, load_settings
+
+FAST: dict[str, Any] = {
+    "allow_networks": "127.0.0.0/8",
+    "retry_base_ms": 10,
+    "retry_longest_ms": 100,
+    "status_interval_ms": 20,
+    "storage_sync": False,
+}
+
+
+def fast(folder: Path, **given: Any) -> JobSettings:
+    places = {"storage": str(folder / "objects"), "ledger": str(folder / "jobs.db"), "spool": str(folder / "spool")}
+    return load_settings({**FAST, **places, **given}, {})
+
+
+def manifest(urls: Mapping[str, str], **fields: Any) -> bytes:
+    """Of resources, by id."""
+    resources = [{"id": name, "url": url} for name, url in urls.items()]
+    return json.dumps({"manifest_version": "v1", "resources": resources, **fields}).encode()
+
+
+class Lab:
+    def __init__(self, service: Service, folder: Path) -> None:
+        self.service = service
+        self.folder = folder
+
+    async def submit(self, urls: Mapping[str, str], job_type: str = "crawl", **fields: Any) -> str:
+        return (await self.service.ingress.submit(job_type, manifest(urls), **fields)).job_id
+
+    async def ended(self, job_id: str) -> JobSnapshot:
+        """Told nobody but on jobs.status, which not every engine lets us read: so it is asked."""
+        while True:
+            job = self.service.ledger.job(job_id)
+            if job is not None and job.is_ended:
+                return job
+            await asyncio.sleep(0.01)
+
+    def resources(self, job_id: str) -> dict[str, ResourceSnapshot]:
+        return {each.resource_id: each for each in self.service.ledger.resources(job_id)}
+
+    def object(self, key: str) -> bytes:
+        return (self.folder / "objects" / key).read_bytes()
+
+    def objects(self) -> list[str]:
+        root = self.folder / "objects"
+        return sorted(str(path.relative_to(root)) for path in (root / "resources").rglob("*") if path.is_file())
+
+    async def statuses(self, job_id: str) -> list[JobStatus]:
+        found = [decode(JobStatus, data) async for data in self._read("jobs.status")]
+        return [status for status in found if status.job_id == job_id]
+
+    async def logs(self, job_id: str) -> list[JobLog]:
+        found = [decode(JobLog, data) async for data in self._read("jobs.logs")]
+        return [log for log in found if log.job_id == job_id]
+
+    async def letters(self) -> list[DeadLetterTask]:
+        return [decode(DeadLetterTask, data) async for data in self._read("jobs.dlq")]
+
+    async def _read(self, stream: str) -> AsyncIterator[bytes]:
+        topic = f"fetchbox.{stream}"
+        info = await self.service.bus.topic(topic)
+        assert info is not None
+        for partition in range(info.partitions):
+            async for stored in self.service.bus.read(topic, partition):
+                yield stored.data
+
+
+@contextlib.asynccontextmanager
+async def laboratory(
+    folder: Path, *, worker: bool = True, bus: Mapping[str, Any] | None = None, **given: Any
+) -> AsyncIterator[Lab]:
+    """`bus`: its settings; in memory by default."""
+    bus_settings = {"registry": CollectorRegistry(), **(bus or {"driver": "memory"})}
+    async with serving(fast(folder, **given), worker=worker, **bus_settings) as service:
+        yield Lab(service, folder)
