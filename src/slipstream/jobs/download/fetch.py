@@ -337,7 +337,7 @@ class _Attempt:
 
 async def _decode(piece: bytes, decoder: Decoder, spool: Spool) -> None:
     """A slice at a time, and others have their turn between. A body may be made of thousands of empty gzip members,
-    each of which takes time to open: those of a whole piece held up the loop for 54 to 81 ms, those of a slice for 2."""
+    each of which takes time to open: those of a whole piece held up the loop for 54 to 81 ms, of a slice for 2."""
     for start in range(0, len(piece), DECODE_BYTES):
         if start:
             await asyncio.sleep(0)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hashlib import _Hash
 
 INLINE_BYTES = 64 * 1024
-"""As much is hashed and written where we are: hashing it took 50 to 65 µs where handing it to a thread and back took 125 and more."""
+"""As much is hashed where we are: that took 50 to 65 µs, and handing it to a thread and back 125 and more."""
 BATCH_BYTES = 256 * 1024
 """Pieces wait until they are so many bytes together, and go to a thread at once."""
 
