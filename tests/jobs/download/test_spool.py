@@ -119,14 +119,14 @@ async def test_who_is_cancelled_while_a_thread_writes_waits_for_it() -> None:
     loop = asyncio.get_running_loop()
     begun, go = asyncio.Event(), threading.Event()
     with Spool(job_settings(spool_memory_bytes=0)) as spool:
-        take = spool._take
+        take = Spool._take
 
-        def slow(pieces: list[bytes]) -> None:
+        def slow(self: Spool, pieces: list[bytes]) -> None:
             loop.call_soon_threadsafe(begun.set)
             go.wait()
-            take(pieces)
+            take(self, pieces)
 
-        with mock.patch.object(spool, "_take", slow):
+        with mock.patch.object(Spool, "_take", slow):
             writing = asyncio.create_task(spool.write(body(BATCH_BYTES)))
             await begun.wait()
             writing.cancel()

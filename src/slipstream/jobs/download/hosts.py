@@ -36,19 +36,20 @@ class Hosts:
 
     async def enter(self, name: str) -> None:
         """Waits for a turn at a host. Who has one gives it back (`leave`)."""
-        host = self._host(name)
-        now = self._loop.time()
-        if host.waiting or self._is_full(host) or now < host.ready_at:
+        host = self._hosts.get(name) or self._host(name)
+        if host.waiting or 0 < self._concurrency <= host.running or not self._is_time(host):
             await self._wait(host)
         else:
             host.running += 1
-            host.next_at = now + self._interval_s
+            if self._interval_s:
+                host.next_at = self._loop.time() + self._interval_s
 
     def leave(self, name: str) -> None:
         host = self._hosts[name]
         host.running -= 1
         assert host.running >= 0, f"more turns at {name} are given back than were given out"
-        self._admit(host)
+        if host.waiting or not host.running:
+            self._admit(host)
 
     def hold(self, name: str, for_s: float) -> None:
         """Nobody has a turn until then; those who have one keep it."""
@@ -104,6 +105,10 @@ class Hosts:
                 host.waiting.remove(future)
                 self._admit(host)
             raise
+
+    def _is_time(self, host: _Host) -> bool:
+        # Most hosts have no rate and have asked for nothing: then nobody looks at the clock.
+        return (not host.next_at and not host.not_before) or self._loop.time() >= host.ready_at
 
     def _is_full(self, host: _Host) -> bool:
         return bool(self._concurrency) and host.running >= self._concurrency

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from typing import Literal
 
 from yarl import URL
 
@@ -53,7 +54,7 @@ def check_target(url: URL) -> URL:
     host = url.raw_host
     if not host:
         raise _invalid("it has no host")
-    if not _is_host(host):
+    if _kind(host) == "nonsense":
         raise _invalid("its host is no name that the DNS could know")
     if url.port == 0:
         raise _invalid("it has port 0")
@@ -71,13 +72,17 @@ def check_literal(url: URL, addresses: Addresses) -> None:
     reason to write 0x7f.1 is not worth the risk that two readers understand it in two ways.
     """
     host = url.raw_host or ""
-    if ":" not in host:
-        if not _is_number(host):
-            return
-        if not _DOTTED_QUAD.fullmatch(host):
-            raise forbidden(f"{shown(url)}: {host} is an odd way to write an address; write it as 192.0.2.1")
+    kind = _kind(host)
+    if kind == "name":
+        return
+    if kind != "address":
+        raise forbidden(f"{shown(url)}: {host} is an odd way to write an address; write it as 192.0.2.1")
     if refusal := addresses.refusal(host):
         raise forbidden(f"{shown(url)}: {refusal}")
+
+
+def is_address(url: URL) -> bool:
+    return _kind(url.raw_host or "") == "address"
 
 
 def forbidden(message: str) -> TaskFailed:
@@ -97,13 +102,12 @@ def is_same_origin(one: URL, other: URL) -> bool:
 
 
 @functools.lru_cache(HOSTS_KEPT)
-def _is_host(host: str) -> bool:
-    return ":" in host or (len(host) <= HOST_LENGTH_MAX and bool(_NAME.fullmatch(host)))
-
-
-@functools.lru_cache(HOSTS_KEPT)
-def _is_number(host: str) -> bool:
-    return bool(_NUMBER.fullmatch(host))
+def _kind(host: str) -> Literal["name", "address", "odd", "nonsense"]:
+    if ":" in host or _DOTTED_QUAD.fullmatch(host):
+        return "address"
+    if len(host) > HOST_LENGTH_MAX or not _NAME.fullmatch(host):
+        return "nonsense"
+    return "odd" if _NUMBER.fullmatch(host) else "name"
 
 
 def _invalid(why: str) -> TaskFailed:
