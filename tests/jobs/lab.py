@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +45,18 @@ class Lab:
         return (await self.service.ingress.submit(job_type, manifest(urls), **fields)).job_id
 
     async def ended(self, job_id: str) -> JobSnapshot:
-        """Told nobody but on jobs.status, which not every engine lets us read: so it is asked."""
-        while True:
-            job = self.service.ledger.job(job_id)
-            if job is not None and job.is_ended:
-                return job
+        await self.until(lambda: (job := self.service.ledger.job(job_id)) is not None and job.is_ended)
+        job = self.service.ledger.job(job_id)
+        assert job is not None
+        return job
+
+    async def until(self, question: Callable[[], bool]) -> None:
+        """Asks again and again: the ledger tells nobody by itself."""
+        while not question():
+            await asyncio.sleep(0.01)
+
+    async def have_letters(self, count: int) -> None:
+        while len(await self.letters()) < count:
             await asyncio.sleep(0.01)
 
     def resources(self, job_id: str) -> dict[str, ResourceSnapshot]:

@@ -24,7 +24,7 @@ from slipstream.jobs.ledger import Ledger, LedgerUnavailable, Submission
 from slipstream.jobs.ledger.ledger import now_ms
 from slipstream.jobs.manifest import InvalidManifest, Manifest, check_manifest, decode_manifest, encode_manifest
 from slipstream.jobs.messages import DownloadTask, JobState, JobStatus, check_trace_id, encode, encode_task
-from slipstream.jobs.publishing import attributes_of, message_id
+from slipstream.jobs.publishing import LEDGER, attributes_of, message_id
 from slipstream.jobs.rate import Rate
 from slipstream.jobs.refusal import RefusalCode, Refused
 from slipstream.jobs.settings import JobSettings
@@ -253,7 +253,7 @@ class Ingress:
         await self._bus.publish(
             self._streams.status.topic,
             encode(status),
-            attributes_of("JobStatus", kept.job_id, kept.trace_id),
+            {**attributes_of("JobStatus", kept.job_id, kept.trace_id), LEDGER: self._ledger.id},
             kept.job_id,
             message_id=message_id("queued", kept.job_id),
         )

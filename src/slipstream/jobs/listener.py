@@ -147,9 +147,8 @@ class Listener:
         if not status.job_id:
             log.warning("a JobStatus without a job_id is left out")
             return
-        changed = await self._ledger.fold_status(status)
-        if changed is not None:
-            self._on_change([changed])
+        if await self._ledger.fold_status(status) is not None:
+            self._on_change([])  # its handler may be to hear of its end; what was told need not be told once more
 
 
 def _options(max_in_flight: int, dead_letters: str) -> SubscribeOptions:
