@@ -118,6 +118,7 @@ NOT_MIRRORED = {
     "examples/test_chat.py": "about the examples",
     "examples/test_worker.py": "about the examples",
     "jobs/test_end_to_end.py": "about all of jobs",
+    "jobs/test_kill.py": "kills workers and services; about all of jobs",
     "router/test_routing.py": "all kinds of router, through a server",
     "slip/test_faults.py": "about all of slips",
     "slip/test_hostile.py": "what no honest service sends, whichever module refuses it",

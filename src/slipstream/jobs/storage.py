@@ -87,6 +87,12 @@ class Storage:
             except (BaseError, OSError, ValueError) as error:
                 raise self._failed(f"{key} cannot be deleted", error) from error
 
+    async def sweep(self, key: str) -> None:
+        """Removes what whoever was killed while storing it has left beside it: a store writes a file to its end before
+        it has its name. Should somebody be alive after all, who writes it now, that attempt fails and is made again."""
+        if self._folder is not None:
+            await asyncio.to_thread(_sweep, self._folder / key)
+
     async def keys(self, prefix: str) -> AsyncIterator[str]:
         """Of everything below the prefix. Raises StorageFailed."""
         try:
@@ -223,6 +229,13 @@ def _sync_each(folder: Path, keys: list[str]) -> None:
     for parent in {parent for key in keys for parent in (folder / key).parents}:
         if parent == folder or folder in parent.parents:
             _fsync(parent)
+
+
+def _sweep(path: Path) -> None:
+    if path.parent.is_dir():
+        for left in path.parent.iterdir():
+            if left.name.startswith(f"{path.name}#"):  # a # is escaped in keys
+                left.unlink(missing_ok=True)
 
 
 def _fsync(path: Path) -> None:

@@ -98,6 +98,8 @@ class Worker:
             raise TaskFailed(Code.SYSTEM_EXHAUSTED, EXHAUSTED.format(message.attempt - 1))
         self._reporter.mention(task, STARTED, "started", started_fields(task))
         plan = self._planner.plan(task)
+        if message.attempt > 1:
+            await plan.storage.sweep(plan.key)
         with Spool(self._settings, plan.checksum) as spool:
             fetched = await self._download(task, plan, spool, attempts)
             mime = fetched.mime or task.attributes.mime_hint

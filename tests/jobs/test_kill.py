@@ -1,0 +1,212 @@
+"""Workers, and whole services, that are killed at random: every object is there once, with its checksum, and counts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import random
+import re
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from slipstream.jobs.client import JobsClient, ServiceUnreachable
+from tests.bus.sites import make_site
+from tests.bus.sites.site import free_port
+from tests.client.loop import in_loop
+from tests.jobs.hostile_server import HostileServer, body, hostile_server
+from tests.jobs.lab import laboratory, manifest
+
+ROOT = Path(__file__).parent.parent.parent
+RESOURCES = 1_000
+JOBS = 2
+MISSING_EVERY = 20
+
+ENVIRONMENT = {
+    "JOBS_ALLOW_NETWORKS": "127.0.0.0/8",
+    "JOBS_ACK_DEADLINE_MS": "1000",
+    "JOBS_RETRY_BASE_MS": "20",
+    "JOBS_MAX_DELIVERIES": "1000",
+}
+
+
+class Crew:
+    """Processes that are killed, and replaced."""
+
+    def __init__(self, *command: str, environment: dict[str, str]) -> None:
+        self._command = command
+        self._environment = {**os.environ, **ENVIRONMENT, **environment}
+        self._processes: list[asyncio.subprocess.Process] = []
+
+    async def start(self) -> str:
+        """Returns what it says when it is ready."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "slipstream",
+            "jobs",
+            *self._command,
+            "--log-level",
+            "error",
+            stderr=asyncio.subprocess.PIPE,
+            cwd=ROOT,
+            env=self._environment,
+        )
+        self._processes.append(process)
+        assert process.stderr is not None
+        said = (await process.stderr.readline()).decode()
+        assert "stop with SIGTERM" in said, said
+        return said
+
+    async def kill_one(self) -> None:
+        """Without a word."""
+        await self._kill(self._processes.pop(random.randrange(len(self._processes))))
+
+    async def close(self) -> None:
+        while self._processes:
+            await self.kill_one()
+
+    async def _kill(self, process: asyncio.subprocess.Process) -> None:
+        process.kill()
+        await process.communicate()
+
+
+@contextlib.asynccontextmanager
+async def crew(*command: str, environment: dict[str, str]) -> AsyncIterator[Crew]:
+    made = Crew(*command, environment=environment)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+def _urls(server: HostileServer, job: int) -> dict[str, str]:
+    """Every twentieth is not there."""
+    return {
+        f"r{number}": server.url(f"/status/404/{job}-{number}")
+        if number % MISSING_EVERY == 0
+        else server.url(f"/ok/{number + 1}/{job}")
+        for number in range(RESOURCES)
+    }
+
+
+def _check_objects(folder: Path) -> None:
+    files = [path for path in (folder / "resources").rglob("*") if path.is_file()]
+    assert len(files) == JOBS * (RESOURCES - RESOURCES // MISSING_EVERY)
+    for path in files:
+        size = int(path.name.removeprefix("r")) + 1
+        assert hashlib.sha256(path.read_bytes()).digest() == hashlib.sha256(body(size)).digest(), path
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("driver", ["nats", "http"])
+@in_loop
+async def test_every_object_is_there_once_though_workers_are_killed(driver: str, tmp_path: Path) -> None:
+    with contextlib.closing(make_site(driver)) as site:
+        environment = {**site.environment(), "JOBS_STORAGE": str(tmp_path / "objects")}
+        async with (
+            hostile_server() as server,
+            laboratory(tmp_path, worker=False, bus=site.settings()) as lab,
+            crew("worker", environment=environment) as workers,
+        ):
+            jobs = [await lab.submit(_urls(server, number)) for number in range(JOBS)]
+            await asyncio.gather(*(workers.start() for _ in range(2)))
+            killed = 0
+            while not all((job := lab.service.ledger.job(each)) and job.is_ended for each in jobs):
+                asked = len(server.requests)
+                await lab.until(
+                    lambda asked=asked: (
+                        len(server.requests) >= asked + 100  # type: ignore[misc]
+                        or all((job := lab.service.ledger.job(each)) and job.is_ended for each in jobs)
+                    )
+                )
+                if killed < 8:
+                    await workers.kill_one()
+                    killed += 1
+                    await workers.start()
+            assert killed >= 4
+            for job_id in jobs:
+                job = await lab.ended(job_id)
+                missing = RESOURCES // MISSING_EVERY
+                assert (job.resources_total, job.resources_completed, job.resources_failed) == (
+                    RESOURCES,
+                    RESOURCES - missing,
+                    missing,
+                )
+                assert {each.error_code for each in lab.resources(job_id).values()} == {"", "DOWNLOAD_HTTP_STATUS"}
+            letters = {(each.task.job_id, each.task.resource_id) for each in await lab.letters()}
+            assert len(letters) == JOBS * (RESOURCES // MISSING_EVERY)
+            _check_objects(tmp_path / "objects")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@in_loop
+async def test_every_object_is_there_once_though_the_whole_process_is_killed(tmp_path: Path) -> None:
+    """With the embedded broker: ingress, ledger, worker and broker at once, in the middle of whatever they do."""
+    port = free_port()
+    environment = {
+        "SLIPSTREAM_DATA": str(tmp_path / "data"),
+        "JOBS_STORAGE": str(tmp_path / "objects"),
+        "JOBS_LEDGER": str(tmp_path / "jobs.db"),
+        "JOBS_PORT": str(port),
+    }
+    async with hostile_server() as server, crew("run", environment=environment) as services:
+        said = await services.start()
+        found = re.search(r"http://\S+:\d+", said)
+        assert found is not None
+        jobs: list[str] = []
+        for number in range(JOBS):
+            jobs.append(await _submit(found[0], server, number, services))
+        killed = 0
+        while True:
+            asked = len(server.requests)
+            while len(server.requests) < asked + 200 and not await _ended(found[0], jobs):
+                await asyncio.sleep(0.05)
+            if await _ended(found[0], jobs):
+                break
+            await services.kill_one()
+            killed += 1
+            await services.start()
+        assert killed >= 3
+        async with JobsClient(found[0]) as client:
+            for job_id in jobs:
+                job = await client.job(job_id)
+                missing = RESOURCES // MISSING_EVERY
+                assert (job.resources_total, job.resources_completed, job.resources_failed) == (
+                    RESOURCES,
+                    RESOURCES - missing,
+                    missing,
+                )
+        _check_objects(tmp_path / "objects")
+
+
+async def _submit(url: str, server: HostileServer, number: int, services: Crew) -> str:
+    """Killed while it is being answered, and asked for again with the same key."""
+    data = manifest(_urls(server, number))
+    async with JobsClient(url) as client:
+        asking = asyncio.ensure_future(client.submit("crawl", data, idempotency_key=f"key-{number}"))
+        await asyncio.wait({asking}, timeout=random.random() * 0.2)
+        await services.kill_one()
+        await asyncio.gather(asking, return_exceptions=True)
+        await services.start()
+        accepted = await client.submit("crawl", data, idempotency_key=f"key-{number}")
+        assert accepted.resource_count == RESOURCES
+        again = await client.submit("crawl", data, idempotency_key=f"key-{number}")
+        assert again == accepted
+        assert len((await client.jobs()).jobs) == number + 1
+        return accepted.job_id
+
+
+async def _ended(url: str, jobs: list[str]) -> bool:
+    async with JobsClient(url) as client:
+        try:
+            found = [await client.job(job_id, resources=False) for job_id in jobs]
+        except ServiceUnreachable:
+            return False
+    return all(job.is_ended for job in found)
