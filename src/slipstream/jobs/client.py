@@ -158,7 +158,10 @@ class JobsClient:
     ) -> T:
         wanted = {name: value for name, value in (query or {}).items() if value}
         async with self._request(method, path, wanted, data=data, headers=headers, statuses=statuses) as response:
-            return msgspec.json.decode(await response.read(), type=kind)
+            try:
+                return msgspec.json.decode(await response.read(), type=kind)
+            except msgspec.DecodeError as error:
+                raise _stranger(response.status, self.url) from error
 
     def _request(
         self,
@@ -210,4 +213,8 @@ def _refusal(status: int, body: bytes, url: str) -> ServiceError:
         error = json.loads(body)["error"]
         return ServiceError(status, error["code"], error["message"], error.get("job_id") or "")
     except (ValueError, KeyError, TypeError):
-        return ServiceError(status, "UNKNOWN", f"{url} answered {status}, and is no service of jobs: set JOBS_URL")
+        return _stranger(status, url)
+
+
+def _stranger(status: int, url: str) -> ServiceError:
+    return ServiceError(status, "UNKNOWN", f"{url} answered {status}, and is no service of jobs: set JOBS_URL")
