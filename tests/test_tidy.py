@@ -116,6 +116,7 @@ NOT_MIRRORED = {
     "docs/test_slips.py": "about the documentation",
     "examples/test_bus_app.py": "about the examples",
     "examples/test_chat.py": "about the examples",
+    "examples/test_jobs.py": "about the examples",
     "examples/test_worker.py": "about the examples",
     "router/test_routing.py": "all kinds of router, through a server",
     "slip/test_faults.py": "about all of slips",
