@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import os
 import pty
@@ -160,6 +161,24 @@ def test_logs_are_followed_until_the_job_has_ended(jobs: Jobs) -> None:
         found = jobs.lines("logs", job_id, "--follow")
         timer.join()
     assert [each["fields"]["step"] for each in found] == ["started", "downloaded", "stored"]
+
+
+def test_a_log_may_be_long() -> None:
+    """Direct producers write logs, too; a NATS server takes 1 MiB, and a Slipstream server more."""
+    text = json.dumps({"job_id": "x", "resource_id": "a", "message": "long " * 300_000})
+
+    class Answers(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(f"id: 7\nevent: log\ndata: {text}\n\n".encode())
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Answers) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        (found,) = Jobs(f"http://127.0.0.1:{server.server_port}").lines("logs", "x")
+        thread.join()
+    assert (found["offset"], len(found["message"])) == (7, 1_500_000)
 
 
 # Watching

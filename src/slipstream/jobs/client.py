@@ -116,8 +116,8 @@ class JobsClient:
         query = {name: str(value) for name, value in given.items() if value is not None}
         offset = -1
         async with self._request("GET", f"/operators/jobs/{quote(job_id, safe='')}/logs", query) as response:
-            async for line in response.content:
-                name, _, value = line.decode().rstrip("\n").partition(": ")
+            async for line in _lines(response):
+                name, _, value = line.decode().partition(": ")
                 if name == "id":
                     offset = int(value)
                 elif name == "data":
@@ -206,6 +206,17 @@ class _Exchange:
         await self._request.__aexit__(kind, error, trace)
         if isinstance(error, aiohttp.ClientError):
             raise ServiceUnreachable(f"the service at {self._url} broke off: {error}") from error
+
+
+async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """However long they are: aiohttp's own end at half a megabyte, and a log may be as long as the bus has it."""
+    pieces: list[bytes] = []
+    async for chunk in response.content.iter_any():
+        first, *rest = chunk.split(b"\n")
+        pieces.append(first)
+        for piece in rest:
+            yield b"".join(pieces)
+            pieces = [piece]
 
 
 def _refusal(status: int, body: bytes, url: str) -> ServiceError:
