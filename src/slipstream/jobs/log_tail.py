@@ -27,14 +27,22 @@ class LogTail:
     ) -> AsyncIterator[tuple[int, JobLog] | None]:
         """With their offsets, from `since_offset` on. None in between, where it follows and there is nothing: for who
         must know that this is still alive. Raises Unsupported where the engine keeps no log."""
-        if job.log_offset < 0 and not follow:
-            return  # it has none yet
+        if job.log_offset < 0:
+            await self._check_kept()
+            if not follow:
+                return  # it has none yet
         sent = 0
         async for found in self._entries(job, max(since_offset, job.log_offset, 0), follow=follow):
             yield found
             sent += found is not None
             if limit is not None and sent >= limit:
                 return
+
+    async def _check_kept(self) -> None:
+        """A job without logs is one thing, an engine that keeps none another: it would seem that nothing happened."""
+        async with contextlib.aclosing(self._bus.read(self._topic, 0, 0, 0)) as nothing:
+            async for _ in nothing:
+                break
 
     async def _entries(self, job: JobSnapshot, start: int, *, follow: bool) -> AsyncIterator[tuple[int, JobLog] | None]:
         if follow:
