@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from slipstream.bus import Bus, BusError, Message, Stored, Unsupported
+from slipstream.bus import Bus, BusError, Message, Stored, Subscription, Unsupported
 from slipstream.jobs.errors import JobsError, MalformedMessage
 from slipstream.jobs.groups import LOGS_IN_FLIGHT, STATUSES_IN_FLIGHT, operator_options
 from slipstream.jobs.ledger import JobSnapshot, Ledger, Told
@@ -41,6 +41,8 @@ class Listener:
         self._streams = streams
         self._on_change = on_change
         self._tasks: list[asyncio.Task[None]] = []
+        self._logs: Subscription | None = None
+        """Where they cannot be followed."""
         self.failure: Exception | None = None
         """Why the streams cannot be followed, as long as they cannot."""
 
@@ -76,6 +78,9 @@ class Listener:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
+        if self._logs is not None:
+            logs, self._logs = self._logs, None
+            await logs.close()
 
     # Logs
 
@@ -112,7 +117,8 @@ class Listener:
             if heard is not None and (changed := await self._ledger.fold_logs(stream.topic, 0, [heard])):
                 self._on_change(changed)
 
-        await self._bus.subscribe(stream.topic, OPERATORS, take, operator_options(self._streams, LOGS_IN_FLIGHT))
+        options = operator_options(self._streams, LOGS_IN_FLIGHT)
+        self._logs = await self._bus.subscribe(stream.topic, OPERATORS, take, options)
 
     # Statuses
 
