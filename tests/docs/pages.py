@@ -15,6 +15,7 @@ OPERATIONS = ROOT / "docs" / "operations.md"
 CLIENT = ROOT / "docs" / "client.md"
 BUS = ROOT / "docs" / "bus.md"
 SLIPS = ROOT / "docs" / "slips.md"
+MESSAGING = ROOT / "docs" / "messaging.md"
 CONFIGURATION = ROOT / "docs" / "configuration.md"
 TESTING = ROOT / "docs" / "testing.md"
 GENERATED = [ROOT / "docs" / name for name in generate_docs.PAGES]

@@ -1,4 +1,4 @@
-"""Completion of names in the shell: asks the server, or the store of slips, and stays silent if there is none."""
+"""Completion of names in the shell: asks the server, the store of slips or the service of jobs, if there is one."""
 
 from __future__ import annotations
 
@@ -87,6 +87,34 @@ def _complete_from_store(
             raise
         return []  # as above
     return [CompletionItem(name) for name in found if name.startswith(incomplete)]
+
+
+# Jobs, which a service knows
+
+
+def complete_job(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from slipstream.jobs.client import DEFAULT_URL, JobsClient  # noqa: PLC0415
+    from slipstream.jobs.errors import JobsError  # noqa: PLC0415
+
+    url = ctx.params.get("service") or os.environ.get("JOBS_URL") or DEFAULT_URL
+    token = ctx.params.get("token") or os.environ.get("JOBS_TOKEN", "")
+
+    async def look() -> list[CompletionItem]:
+        async with JobsClient(url, token) as jobs:
+            found = (await jobs.jobs(limit=JOBS_OFFERED)).jobs
+        return [
+            CompletionItem(job.job_id, help=f"{job.job_type} {job.state}")
+            for job in found
+            if job.job_id.startswith(incomplete)
+        ]
+
+    try:
+        return asyncio.run(look())
+    except JobsError:
+        return []  # as above
+
+
+JOBS_OFFERED = 100
 
 
 @click.command()

@@ -138,23 +138,25 @@ def provision(as_json: bool) -> None:
 async def _provision(settings: JobSettings) -> list[Provisioned]:
     from slipstream.bus import open_bus  # noqa: PLC0415 - --help needs none of it
     from slipstream.jobs.provision import provision as provision_streams  # noqa: PLC0415
-    from slipstream.jobs.streams import streams  # noqa: PLC0415
 
     async with open_bus() as bus:
-        return await provision_streams(bus, streams(settings.namespace))
+        return await provision_streams(bus, settings)
 
 
 def _show(output: Output, done: Provisioned) -> None:
     name = f"[bold]{escape(done.topic)}[/]"
-    if not done.created and not done.differences:
-        output.say(f"  {name}: as it should be")
-        return
-    output.say(f"[green]+[/] {name}: created" if done.created else f"[yellow]~[/] {name}")
+    has = f"partitions {done.partitions}, time {done.time}, size {done.size}"
+    if done.created:
+        output.say(f"[green]+[/] {name}: created: {has}")
+    elif done.is_changed:
+        output.say(f"[yellow]~[/] {name}: changed: {has}")
+    else:
+        output.say(f"  {name}: nothing to change: {has}")
     for each in done.differences:
-        if each.is_settled:
-            output.say(f"    {each.what}: {each.was} → [green]{each.now}[/]")
-        else:
+        if not each.is_settled:
             output.say(f"    {each.what}: {each.now}, though {each.wanted} is wanted: [yellow]not to be had here[/]")
+        elif each.was != each.now:
+            output.say(f"    {each.what}: {each.was} → [green]{each.now}[/]")
 
 
 def job_settings(given: dict[str, Any]) -> JobSettings:

@@ -116,8 +116,8 @@ class JobsClient:
         query = {name: str(value) for name, value in given.items() if value is not None}
         offset = -1
         async with self._request("GET", f"/operators/jobs/{quote(job_id, safe='')}/logs", query) as response:
-            async for line in response.content:
-                name, _, value = line.decode().rstrip("\n").partition(": ")
+            async for line in _lines(response):
+                name, _, value = line.decode().partition(": ")
                 if name == "id":
                     offset = int(value)
                 elif name == "data":
@@ -158,7 +158,10 @@ class JobsClient:
     ) -> T:
         wanted = {name: value for name, value in (query or {}).items() if value}
         async with self._request(method, path, wanted, data=data, headers=headers, statuses=statuses) as response:
-            return msgspec.json.decode(await response.read(), type=kind)
+            try:
+                return msgspec.json.decode(await response.read(), type=kind)
+            except msgspec.DecodeError as error:
+                raise _stranger(response.status, self.url) from error
 
     def _request(
         self,
@@ -205,9 +208,24 @@ class _Exchange:
             raise ServiceUnreachable(f"the service at {self._url} broke off: {error}") from error
 
 
+async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """However long they are: aiohttp's own end at half a megabyte, and a log may be as long as the bus has it."""
+    pieces: list[bytes] = []
+    async for chunk in response.content.iter_any():
+        first, *rest = chunk.split(b"\n")
+        pieces.append(first)
+        for piece in rest:
+            yield b"".join(pieces)
+            pieces = [piece]
+
+
 def _refusal(status: int, body: bytes, url: str) -> ServiceError:
     try:
         error = json.loads(body)["error"]
         return ServiceError(status, error["code"], error["message"], error.get("job_id") or "")
     except (ValueError, KeyError, TypeError):
-        return ServiceError(status, "UNKNOWN", f"{url} answered {status}, and is no service of jobs: set JOBS_URL")
+        return _stranger(status, url)
+
+
+def _stranger(status: int, url: str) -> ServiceError:
+    return ServiceError(status, "UNKNOWN", f"{url} answered {status}, and is no service of jobs: set JOBS_URL")

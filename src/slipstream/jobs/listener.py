@@ -7,11 +7,13 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from slipstream.bus import Bus, BusError, Message, Stored, SubscribeOptions, Unsupported
+from slipstream.bus import Bus, BusError, Message, Stored, Subscription, Unsupported
 from slipstream.jobs.errors import JobsError, MalformedMessage
+from slipstream.jobs.groups import LOGS_IN_FLIGHT, STATUSES_IN_FLIGHT, operator_options
 from slipstream.jobs.ledger import JobSnapshot, Ledger, Told
 from slipstream.jobs.ledger.telling import told
 from slipstream.jobs.messages import JobLog, JobStatus, decode
+from slipstream.jobs.provision import ensure_topics
 from slipstream.jobs.publishing import LEDGER
 from slipstream.jobs.streams import OPERATORS, Stream, Streams
 
@@ -41,21 +43,19 @@ class Listener:
         self._streams = streams
         self._on_change = on_change
         self._tasks: list[asyncio.Task[None]] = []
+        self._logs: Subscription | None = None
+        """Where they cannot be followed."""
         self.failure: Exception | None = None
         """Why the streams cannot be followed, as long as they cannot."""
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Listener]:
-        for stream in self._streams.all():
-            await self._bus.ensure_topic(
-                stream.topic, stream.partitions, stream.retention_ms / 1000, stream.retention_bytes
-            )
+        await ensure_topics(self._bus, self._streams)
         if self._ledger.is_new:
             await self._hear_statuses()
         await self._begin()
-        subscription = await self._bus.subscribe(
-            self._streams.status.topic, OPERATORS, self._take_status, _options(64, self._streams.dlq.topic)
-        )
+        options = operator_options(self._streams, STATUSES_IN_FLIGHT)
+        subscription = await self._bus.subscribe(self._streams.status.topic, OPERATORS, self._take_status, options)
         try:
             yield self
         finally:
@@ -80,6 +80,9 @@ class Listener:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
+        if self._logs is not None:
+            logs, self._logs = self._logs, None
+            await logs.close()
 
     # Logs
 
@@ -117,7 +120,8 @@ class Listener:
             if heard is not None and (changed := await self._ledger.fold_logs(stream.topic, 0, [heard])):
                 self._on_change(changed)
 
-        await self._bus.subscribe(stream.topic, OPERATORS, take, _options(256, self._streams.dlq.topic))
+        options = operator_options(self._streams, LOGS_IN_FLIGHT)
+        self._logs = await self._bus.subscribe(stream.topic, OPERATORS, take, options)
 
     # Statuses
 
@@ -149,11 +153,6 @@ class Listener:
             return
         if await self._ledger.fold_status(status) is not None:
             self._on_change([])  # its handler may be to hear of its end; what was told need not be told once more
-
-
-def _options(max_in_flight: int, dead_letters: str) -> SubscribeOptions:
-    """Without a limit of deliveries: what comes again does so because the ledger could not be written."""
-    return SubscribeOptions(max_in_flight=max_in_flight, max_deliver=0, dead_letter_topic=dead_letters)
 
 
 def _heard(data: bytes, offset: int) -> Told | None:

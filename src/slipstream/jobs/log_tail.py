@@ -27,14 +27,22 @@ class LogTail:
     ) -> AsyncIterator[tuple[int, JobLog] | None]:
         """With their offsets, from `since_offset` on. None in between, where it follows and there is nothing: for who
         must know that this is still alive. Raises Unsupported where the engine keeps no log."""
-        if job.log_offset < 0 and not follow:
-            return  # it has none yet
+        if job.log_offset < 0:
+            await self._check_kept()
+            if not follow:
+                return  # it has none yet
         sent = 0
         async for found in self._entries(job, max(since_offset, job.log_offset, 0), follow=follow):
             yield found
             sent += found is not None
             if limit is not None and sent >= limit:
                 return
+
+    async def _check_kept(self) -> None:
+        """A job without logs is one thing, an engine that keeps none another: it would seem that nothing happened."""
+        async with contextlib.aclosing(self._bus.read(self._topic, 0, 0, 0)) as nothing:
+            async for _ in nothing:
+                break
 
     async def _entries(self, job: JobSnapshot, start: int, *, follow: bool) -> AsyncIterator[tuple[int, JobLog] | None]:
         if follow:
@@ -47,8 +55,14 @@ class LogTail:
                     yield entry
 
     async def _followed(self, job: JobSnapshot, start: int) -> AsyncIterator[tuple[int, JobLog] | None]:
-        partition = await self._partition(job)
-        async with contextlib.aclosing(self._bus.follow(self._topic, partition, start)) as batches:
+        while job.log_offset < 0:  # where they are is known when the first of them has been heard
+            if self._is_ended(job):
+                return
+            yield None
+            await asyncio.sleep(LOOK_S / 5)
+            job = self._ledger.job(job.job_id) or job
+        start = max(start, job.log_offset)
+        async with contextlib.aclosing(self._bus.follow(self._topic, job.log_partition, start)) as batches:
             waiting: asyncio.Future[list[Stored]] = asyncio.ensure_future(anext(batches))
             try:
                 while True:
@@ -68,13 +82,6 @@ class LogTail:
             finally:
                 waiting.cancel()
                 await asyncio.gather(waiting, return_exceptions=True)
-
-    async def _partition(self, job: JobSnapshot) -> int:
-        """Known when the first of its logs has been heard."""
-        while job.log_offset < 0:
-            await asyncio.sleep(LOOK_S / 5)
-            job = self._ledger.job(job.job_id) or job
-        return job.log_partition
 
     def _is_ended(self, job: JobSnapshot) -> bool:
         found = self._ledger.job(job.job_id)

@@ -20,6 +20,7 @@ from slipstream.jobs.ledger import Ledger, open_ledger
 from slipstream.jobs.ledger.ledger import now_ms
 from slipstream.jobs.listener import Listener
 from slipstream.jobs.log_tail import LogTail
+from slipstream.jobs.provision import ensure_groups, ensure_topics
 from slipstream.jobs.settings import JobSettings, load_settings
 from slipstream.jobs.storage import Storages
 from slipstream.jobs.streams import streams
@@ -68,6 +69,9 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Service]:
+        # Before the first task is published: on Pub/Sub a group that is not there yet would never see it.
+        await ensure_topics(self.bus, self._streams)
+        await ensure_groups(self.bus, self.settings)
         async with self.teller.running(), self.listener.running(), self.ingress.running():
             forgetting = asyncio.create_task(self._forget())
             try:

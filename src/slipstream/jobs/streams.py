@@ -23,7 +23,7 @@ class Stream(msgspec.Struct, frozen=True):
     partitions: int
     retention_ms: int
     retention_bytes: int = 0
-    """0: no limit."""
+    """Of the stream as a whole, whatever its partitions; 0: no limit."""
     group: str = ""
     """Who consumes it, in a group that is to see what was published before it began."""
 

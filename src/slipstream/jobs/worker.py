@@ -15,16 +15,18 @@ from collections.abc import AsyncIterator
 
 from yarl import URL
 
-from slipstream.bus import Bus, Message, Retry, SubscribeOptions
+from slipstream.bus import Bus, Message, Retry
 from slipstream.jobs.config import JobConfig
 from slipstream.jobs.download.fetch import Fetched, Fetcher
 from slipstream.jobs.download.spool import Spool
 from slipstream.jobs.errors import MalformedMessage
 from slipstream.jobs.failure import Code, TaskFailed
+from slipstream.jobs.groups import worker_options
 from slipstream.jobs.ledger.telling import DOWNLOADED, FAILED, RETRY, STARTED, STORED, started_fields
 from slipstream.jobs.messages import DeadLetterTask, DownloadTask, LogLevel, TaskAttributes, decode_task, encode
 from slipstream.jobs.metrics import metrics_in
 from slipstream.jobs.plan import Plan, Planner
+from slipstream.jobs.provision import ensure_topics
 from slipstream.jobs.publishing import attributes_of, message_id
 from slipstream.jobs.reporter import Reporter
 from slipstream.jobs.settings import JobSettings
@@ -60,20 +62,9 @@ class Worker:
         self._metrics = metrics_in(bus.registry)
         reporter = Reporter(bus, self._streams.logs.topic)
         async with Fetcher(settings) as self._fetcher, reporter.running() as self._reporter:
-            for stream in self._streams.all():
-                await bus.ensure_topic(
-                    stream.topic, stream.partitions, stream.retention_ms / 1000, stream.retention_bytes
-                )
-            options = SubscribeOptions(
-                max_in_flight=max(settings.max_in_flight, settings.concurrency),
-                ack_deadline=settings.ack_deadline_ms / 1000,
-                extend_for=settings.total_timeout_ms * settings.max_attempts / 1000 + settings.hold_ms,
-                # What cannot be done is a DeadLetterTask of ours; what comes again does so because a worker died, or
-                # the bus was away, and is tried until it works.
-                max_deliver=0,
-                dead_letter_topic=self._streams.dlq.topic,
-            )
-            subscription = await bus.subscribe(self._streams.tasks.topic, WORKERS, self._take, options)
+            await ensure_topics(bus, self._streams)
+            topic = self._streams.tasks.topic
+            subscription = await bus.subscribe(topic, WORKERS, self._take, worker_options(settings))
             try:
                 yield self
             finally:
