@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from slipstream.bus import Unsupported
-from slipstream.bus.bus import Opening
+from slipstream.bus.opening import Opening
 from slipstream.jobs.ledger import open_ledger
 from slipstream.jobs.log_tail import LogTail
 from slipstream.jobs.provision import ensure_topics

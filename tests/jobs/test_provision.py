@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from slipstream.bus import Message, TopicInfo
-from slipstream.bus.bus import Opening
+from slipstream.bus.opening import Opening
 from slipstream.jobs.groups import operator_options, worker_options
 from slipstream.jobs.provision import Provisioned, ensure_topics, provision
 from slipstream.jobs.settings import JobSettings

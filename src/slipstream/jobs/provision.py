@@ -12,6 +12,8 @@ from slipstream.jobs.streams import DAY_MS, GB, Stream, Streams, streams
 PARTITIONED = {"embedded", "memory", "http"}
 """Drivers on which a topic has partitions, and a limit of bytes is that of each; on the others a topic is one."""
 
+WITHOUT_LOG = {"pubsub"}
+
 NOTHING = "-"
 """What the engine has not, or does not tell."""
 
@@ -69,12 +71,11 @@ async def ensure_groups(bus: Bus, settings: JobSettings) -> None:
     """With the options that workers and the service subscribe with, so that they miss nothing that was published before
     they began. Raises BusError."""
     found = streams(settings.namespace)
-    for stream, options in (
-        (found.tasks, worker_options(settings)),
-        (found.status, operator_options(found, STATUSES_IN_FLIGHT)),
-        (found.logs, operator_options(found, LOGS_IN_FLIGHT)),
-    ):
-        await bus.ensure_group(stream.topic, stream.group, options)
+    await bus.ensure_group(found.tasks.topic, found.tasks.group, worker_options(settings))
+    await bus.ensure_group(found.status.topic, found.status.group, operator_options(found, STATUSES_IN_FLIGHT))
+    if bus.driver in WITHOUT_LOG:
+        # Elsewhere the service reads them as a log, and a group that nobody is in would look like a growing backlog.
+        await bus.ensure_group(found.logs.topic, found.logs.group, operator_options(found, LOGS_IN_FLIGHT))
 
 
 async def _create(bus: Bus, stream: Stream) -> None:
