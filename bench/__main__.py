@@ -24,14 +24,19 @@ from rich.table import Table
 
 from bench.batch import Kind
 from bench.bus import Plan, Rates
+from bench.jobs import JOBS, RESOURCES
+from bench.jobs import Measured as JobsMeasured
+from bench.jobs import Plan as JobPlan
 from bench.load import LoadResult
 from bench.servers import (
     batch_load,
     bus_rates,
     echo,
+    files,
     find_pubsub,
     find_redis,
     full_path_load,
+    job_seconds,
     nats,
     produce_load,
     pubsub,
@@ -63,14 +68,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="leave out the five million messages")
     parser.add_argument("--only-slips", action="store_true", help="nothing but routing next to the bus")
+    parser.add_argument("--only-jobs", action="store_true", help="nothing but download jobs next to a bare loop")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--data", type=Path, help="where the data directories go: the disk that is measured")
     parser.add_argument("--update-readme", action="store_true")
     arguments = parser.parse_args()
-    if arguments.only_slips:
+    if arguments.only_slips or arguments.only_jobs:
+        only = measure_slips if arguments.only_slips else measure_jobs
         with tempfile.TemporaryDirectory(prefix="slipstream-bench-", dir=arguments.data or ROOT) as folder:
-            report(measure_slips(Path(folder), arguments.rounds), measure_sync_ms(Path(folder)), update_readme=False)
+            report(only(Path(folder), arguments.rounds), measure_sync_ms(Path(folder)), update_readme=False)
         return
     scratch = Path(tempfile.mkdtemp(prefix="slipstream-bench-", dir=arguments.data or ROOT))
     try:
@@ -79,6 +86,7 @@ def main() -> None:
         rows += measure_batches(scratch, arguments.rounds, arguments.seconds)
         rows += measure_bus(scratch, arguments.rounds)
         rows += measure_slips(scratch, arguments.rounds)
+        rows += measure_jobs(scratch, arguments.rounds)
         if not arguments.quick:
             rows += measure_flatness(scratch, arguments.rounds, arguments.seconds)
     finally:
@@ -242,6 +250,39 @@ def _slip_row(name: str, rounds: list[Seconds]) -> Row:
     cost = statistics.median(seconds["slips"] / seconds["bus"] for seconds in rounds)
     what = f"routing on {name}: three steps, whole messages (time ÷ that of the bus alone, the same messages)"
     return Row(what, "", "", f"{rate:,.0f}/s", f"{cost:.2f}", "≤ 2.00", cost <= 2)
+
+
+def measure_jobs(scratch: Path, rounds: int) -> list[Row]:
+    """Download jobs next to a bare loop of the client that they use."""
+    found: dict[str, list[JobsMeasured]] = {"embedded, one process": [], "NATS JetStream, two workers": []}
+    for number in range(rounds):
+        console.print(f"[dim]jobs, round {number + 1} of {rounds}[/]")
+        folder = scratch / f"jobs-{number}"
+        with files() as server:
+            environment = {"MESSAGE_BUS_DRIVER": "embedded", "SLIPSTREAM_DATA": str(folder / "data")}
+            plan = JobPlan(folder=str(folder), port=server.port, environment=environment)
+            found["embedded, one process"].append(job_seconds(plan))
+            shutil.rmtree(folder)
+            with nats(scratch / f"jobs-nats-{number}") as address:
+                environment = {"MESSAGE_BUS_DRIVER": "nats", "NATS_URL": address}
+                plan = JobPlan(folder=str(folder), port=server.port, environment=environment, workers=2)
+                found["NATS JetStream, two workers"].append(job_seconds(plan))
+        for left in scratch.glob("jobs-*"):
+            shutil.rmtree(left, ignore_errors=True)
+    return [row for name, measured in found.items() for row in _job_rows(name, measured)]
+
+
+def _job_rows(name: str, rounds: list[JobsMeasured]) -> list[Row]:
+    resources = JOBS * RESOURCES
+    rate = statistics.median(resources / each.jobs_s for each in rounds)
+    ratio = statistics.median(each.bare_s / each.jobs_s for each in rounds)
+    grown = statistics.median(each.memory_mb[-1] / each.memory_mb[0] for each in rounds)
+    memory_mb = statistics.median(each.memory_mb[-1] for each in rounds)
+    what = f"download jobs on {name}: {resources:,} files of 4 KiB"
+    return [
+        Row(f"{what} (÷ bare aiohttp loop)", "", "", f"{rate:,.0f}/s", f"{ratio:.2f}", "≥ 0.50", ratio >= 0.5),
+        Row(f"{what}: memory (÷ after a fifth)", "", "", f"{memory_mb:.0f} MB", f"{grown:.2f}", "≤ 1.20", grown <= 1.2),
+    ]
 
 
 def measure_flatness(scratch: Path, rounds: int, seconds: float) -> list[Row]:

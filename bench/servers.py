@@ -19,6 +19,8 @@ import msgspec
 from bench.batch import Batches, Kind
 from bench.bus import Plan, Rates
 from bench.full_path import FullPath
+from bench.jobs import Measured as JobsMeasured
+from bench.jobs import Plan as JobPlan
 from bench.load import Load, LoadResult
 from bench.slip import Plan as SlipPlan
 from bench.slip import Seconds
@@ -157,6 +159,22 @@ def slip_seconds(plan: SlipPlan) -> Seconds:
     command = [sys.executable, "-m", "bench.slip", msgspec.json.encode(plan).decode()]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=600).stdout
     return msgspec.json.decode(output, type=Seconds)
+
+
+def job_seconds(plan: JobPlan) -> JobsMeasured:
+    command = [sys.executable, "-m", "bench.jobs", msgspec.json.encode(plan).decode()]
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=600).stdout
+    return msgspec.json.decode(output, type=JobsMeasured)
+
+
+@contextlib.contextmanager
+def files() -> Iterator[Server]:
+    server = Server("-m", "bench.files")
+    try:
+        yield server
+    finally:
+        server.process.kill()
+        server.process.wait()
 
 
 def batch_load(port: int, topic: str, kind: Kind, seconds: float, messages: int = 0) -> LoadResult:
