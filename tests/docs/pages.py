@@ -16,6 +16,7 @@ CLIENT = ROOT / "docs" / "client.md"
 BUS = ROOT / "docs" / "bus.md"
 SLIPS = ROOT / "docs" / "slips.md"
 MESSAGING = ROOT / "docs" / "messaging.md"
+JOBS = ROOT / "docs" / "jobs.md"
 CONFIGURATION = ROOT / "docs" / "configuration.md"
 TESTING = ROOT / "docs" / "testing.md"
 GENERATED = [ROOT / "docs" / name for name in generate_docs.PAGES]

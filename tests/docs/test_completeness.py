@@ -24,6 +24,7 @@ from slipstream.bus import BusSettings, SubscribeOptions
 from slipstream.bus import Message as BusMessage
 from slipstream.cli import main
 from slipstream.client import AsyncClient, Worker
+from slipstream.jobs.settings import JobSettings
 from slipstream.server import wire
 from slipstream.server.app import create_app
 from slipstream.server.response import _STATUS_OF_CODE
@@ -32,7 +33,20 @@ from slipstream.server.v2.codec import STATUS_OF_CODE
 from slipstream.server.v2.openapi import openapi
 from slipstream.settings import Settings, describe_settings
 from slipstream.slip import SlipSettings
-from tests.docs.pages import BUS, CLIENT, CONFIGURATION, OPERATIONS, PAGES, PROTOCOL, ROOT, SLIPS, quoted, rows, section
+from tests.docs.pages import (
+    BUS,
+    CLIENT,
+    CONFIGURATION,
+    JOBS,
+    OPERATIONS,
+    PAGES,
+    PROTOCOL,
+    ROOT,
+    SLIPS,
+    quoted,
+    rows,
+    section,
+)
 from tests.server_process import ServerProcess
 
 SOURCES = sorted((ROOT / "src" / "slipstream").rglob("*.py"))
@@ -203,7 +217,7 @@ def test_no_page_speaks_of_a_setting_that_is_not_there() -> None:
     }  # the last one is of a NATS server
     for struct in (*structs, *(kind for kind in vars(api).values() if hasattr(kind, "__struct_fields__"))):
         there |= set(struct.__struct_fields__)
-    there |= set(SlipSettings.__struct_fields__)
+    there |= {*SlipSettings.__struct_fields__, *JobSettings.__struct_fields__}
     there |= {*BusSettings.__struct_fields__, *SubscribeOptions.__struct_fields__, *vars(BusMessage)}
     for method in (AsyncClient, AsyncClient.producer, Worker, Worker.handler):
         there |= set(inspect.signature(method).parameters)
@@ -258,7 +272,7 @@ def test_every_metric_is_in_the_table_and_no_other(shared: ServerProcess) -> Non
 
 
 def test_no_page_speaks_of_a_metric_that_is_not_there() -> None:
-    table = {row[0].strip("`") for page in (OPERATIONS, BUS, SLIPS) for row in rows(section(page, "Metrics"))}
+    table = {row[0].strip("`") for page in (OPERATIONS, BUS, SLIPS, JOBS) for row in rows(section(page, "Metrics"))}
     spoken = {name for name in quoted(ALL_TEXT) if re.fullmatch(r"slipstream_[a-z_]+|[a-z_]+_total", name)}
     assert spoken - {"slipstream_broker"} <= table  # which is a fixture
 
@@ -268,12 +282,14 @@ def log_lines() -> Iterator[tuple[Path, str, tuple[str, ...]]]:
     of_the_client = [path for path in SOURCES if path.parent.name == "client"]
     of_the_bus = [path for path in SOURCES if (ROOT / "src" / "slipstream" / "bus") in path.parents]
     of_slips = [path for path in SOURCES if (ROOT / "src" / "slipstream" / "slip") in path.parents]
-    of_the_server = [path for path in SOURCES if path not in {*of_the_client, *of_the_bus, *of_slips}]
+    of_jobs = [path for path in SOURCES if (ROOT / "src" / "slipstream" / "jobs") in path.parents]
+    of_the_server = [path for path in SOURCES if path not in {*of_the_client, *of_the_bus, *of_slips, *of_jobs}]
     for page, sources in (
         (OPERATIONS, of_the_server),
         (CLIENT, of_the_client),
         (BUS, of_the_bus),
         (SLIPS, of_slips),
+        (JOBS, of_jobs),
     ):
         for call in calls("info", "warning", "error", "critical", "exception", sources=sources):
             line = call.args[0] if call.args else None
