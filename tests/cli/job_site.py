@@ -171,7 +171,7 @@ class Jobs:
         return [json.loads(line) for line in self.run(*arguments, "--json", **how).stdout.splitlines()]
 
     def submit(self, *urls: str, job_type: str = "photos") -> str:
-        given = [word for url in urls for word in ("--url", url)]
+        given = list(urls)
         job_id: str = self.json("submit", "--type", job_type, *given)["job_id"]
         return job_id
 

@@ -65,7 +65,7 @@ def test_a_manifest_comes_from_a_file_or_from_stdin(jobs: Jobs, web: Web, tmp_pa
 
 
 def test_the_same_key_is_the_same_job(jobs: Jobs, web: Web) -> None:
-    given = ("submit", "--type", "photos", "--url", f"{web.url}/ok/a", "--key", "crawl-17")
+    given = ("submit", "--type", "photos", f"{web.url}/ok/a", "--key", "crawl-17")
     assert jobs.json(*given)["job_id"] == jobs.json(*given)["job_id"]
 
 
@@ -83,22 +83,22 @@ def test_ids_are_made_of_urls_and_are_different() -> None:
 
 
 def test_a_job_is_watched_to_its_end_right_away(jobs: Jobs, web: Web) -> None:
-    done = jobs.lines("submit", "--type", "photos", "--url", f"{web.url}/ok/a", "--watch")
+    done = jobs.lines("submit", "--type", "photos", f"{web.url}/ok/a", "--watch")
     assert done[-1]["state"] == "completed"
-    said = jobs.said("submit", "--type", "photos", "--url", f"{web.url}/gone/a", "--watch", expect=1)
+    said = jobs.said("submit", "--type", "photos", f"{web.url}/gone/a", "--watch", expect=1)
     assert said.splitlines()[-1].endswith(" failed: 0 of 1 completed, 1 failed")
 
 
 def test_what_is_no_job_is_refused_with_what_to_do(jobs: Jobs, tmp_path: Path) -> None:
     submit = ("submit", "--type", "photos")
-    assert "name a manifest" in jobs.refused(*submit, expect=2)
-    assert "one of both" in jobs.refused(*submit, "x.json", "--url", "http://cats/1", expect=2)
+    assert "MANIFEST | URL" in jobs.refused(*submit, expect=2)
+    assert "one of both" in jobs.refused(*submit, "x.json", "http://cats/1", expect=2)
     assert "No such file" in jobs.refused(*submit, str(tmp_path / "gone.json"), expect=2)
     assert "is empty" in jobs.refused(*submit, "-", stdin=" \n", expect=2)
-    assert "resources[0].url" in jobs.refused(*submit, "--url", "ftp://cats/1", expect=1)
+    assert "resources[0].url" in jobs.refused(*submit, "ftp://cats/1", expect=1)
     assert "JSON" in jobs.refused(*submit, "-", stdin="{nothing", expect=1)
-    assert "send 1 to 50" in jobs.refused(*submit, *["--url", "http://cats/1"] * 51, expect=1)
-    assert "cannot be a job type" in jobs.refused("submit", "--type", "no type", "--url", "http://cats/1", expect=1)
+    assert "send 1 to 50" in jobs.refused(*submit, *["http://cats/1"] * 51, expect=1)
+    assert "cannot be a job type" in jobs.refused("submit", "--type", "no type", "http://cats/1", expect=1)
 
 
 # Looking
@@ -125,7 +125,7 @@ def test_a_status_shows_what_failed_and_why(jobs: Jobs, partial: str, web: Web) 
 def test_jobs_are_listed_and_filtered(jobs: Jobs, web: Web, partial: str) -> None:
     job_id = jobs.submit(f"{web.url}/ok/a", job_type="listed")
     jobs.run("status", job_id, "--wait")
-    other = jobs.json("submit", "--type", "listed", "--url", f"{web.url}/ok/b", "--tenant", "zoo")["job_id"]
+    other = jobs.json("submit", "--type", "listed", f"{web.url}/ok/b", "--tenant", "zoo")["job_id"]
     assert [each["job_id"] for each in jobs.lines("list", "--type", "listed")] == [other, job_id]
     assert [each["job_id"] for each in jobs.lines("list", "--tenant", "zoo")] == [other]
     assert partial in [each["job_id"] for each in jobs.lines("list", "--state", "partial")]
@@ -341,7 +341,7 @@ def test_a_token_is_asked_for_and_too_many_jobs_have_to_wait(tmp_path: Path, web
         assert jobs.lines("list", JOBS_TOKEN=TOKEN) == []
         assert jobs.lines("list", "--token", TOKEN) == []
         job_id = jobs.submit(f"{web.url}/ok/a")
-        assert "try again in" in jobs.refused("submit", "--type", "photos", "--url", f"{web.url}/ok/b", expect=6)
+        assert "try again in" in jobs.refused("submit", "--type", "photos", f"{web.url}/ok/b", expect=6)
         assert jobs.json("status", job_id, "--wait", "--token", TOKEN)["state"] == "completed"
 
 

@@ -20,9 +20,8 @@ ID_CHARS_MAX = 128
 
 
 @click.command(epilog=EXIT_CODES)
-@click.argument("manifest", required=False)
+@click.argument("sources", nargs=-1, required=True, metavar="MANIFEST | URL...")
 @click.option("--type", "job_type", required=True, help="Of which type the job is.")
-@click.option("--url", "urls", multiple=True, help="In place of a manifest: a resource; may be repeated.")
 @click.option("--key", default="", help="Idempotency key: the same key and manifest are one job, however often sent.")
 @click.option("--tenant", default="", help="For whom it is.")
 @click.option(
@@ -32,23 +31,23 @@ ID_CHARS_MAX = 128
 async def submit(
     jobs: JobsClient,
     output: Output,
-    manifest: str | None,
+    sources: tuple[str, ...],
     job_type: str,
-    urls: tuple[str, ...],
     key: str,
     tenant: str,
     watch: bool,
 ) -> None:
-    """Submit a job: MANIFEST is a file of JSON, or - for stdin; or name its resources with --url.
+    """Submit a job: a MANIFEST, which is a file of JSON, or - for stdin; or the URLs of its resources.
 
     \b
     [bold]Examples[/]
       slipstream jobs submit --type photos manifest.json --key crawl-17
-      slipstream jobs submit --type photos --url http://cats/1.jpg --url http://cats/2.jpg --watch
+      slipstream jobs submit --type photos http://cats/1.jpg http://cats/2.jpg --watch
     """
-    if (manifest is None) == (not urls):
-        raise click.UsageError("name a manifest (a file, or - for stdin), or resources with --url: one of both")
-    content: Any = manifest_of(urls) if manifest is None else _read(manifest)
+    are_urls = ["://" in source for source in sources]
+    if not all(are_urls) and len(sources) > 1:
+        raise click.UsageError("name one manifest (a file, or - for stdin), or the URLs of resources: one of both")
+    content: Any = manifest_of(sources) if all(are_urls) else _read(sources[0])
     accepted = await jobs.submit(job_type, content, idempotency_key=key, tenant=tenant)
     if output.as_json:
         output.json(accepted)
