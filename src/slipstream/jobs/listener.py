@@ -12,7 +12,7 @@ from slipstream.jobs.errors import JobsError, MalformedMessage
 from slipstream.jobs.groups import LOGS_IN_FLIGHT, STATUSES_IN_FLIGHT, operator_options
 from slipstream.jobs.ledger import JobSnapshot, Ledger, Told
 from slipstream.jobs.ledger.telling import told
-from slipstream.jobs.messages import JobLog, JobStatus, decode
+from slipstream.jobs.messages import NAME_CHARS_MAX, JobLog, JobStatus, decode
 from slipstream.jobs.provision import ensure_topics
 from slipstream.jobs.publishing import LEDGER
 from slipstream.jobs.streams import OPERATORS, Stream, Streams
@@ -148,8 +148,8 @@ class Listener:
         except MalformedMessage as error:
             log.warning("a message on %s is left out: %s", self._streams.status.topic, error)
             return
-        if not status.job_id:
-            log.warning("a JobStatus without a job_id is left out")
+        if not 0 < len(status.job_id) <= NAME_CHARS_MAX:
+            log.warning("a JobStatus is left out: its job_id has %d characters", len(status.job_id))
             return
         if await self._ledger.fold_status(status) is not None:
             self._on_change([])  # its handler may be to hear of its end; what was told need not be told once more

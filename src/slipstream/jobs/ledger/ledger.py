@@ -139,8 +139,8 @@ class Ledger:
             "resources_completed": status.resources_completed,
             "resources_failed": status.resources_failed,
             "last_error_code": status.last_error_code,
-            "last_error_message": status.last_error_message[: fold.ERROR_CHARS_MAX],
-            "timestamp_ms": min(status.timestamp_ms, 2**53),
+            "last_error_message": status.last_error_message,
+            "timestamp_ms": status.timestamp_ms,
             "is_begun": status.state not in {JobState.JOB_STATE_UNKNOWN, JobState.JOB_STATE_QUEUED},
         }
         return await self._write(fold.fold_status, told, now_ms())
