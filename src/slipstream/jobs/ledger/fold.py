@@ -126,13 +126,13 @@ def fold_logs(
     cursor: sqlite3.Cursor, topic: str, partition: int, heard: Iterable[Told], next_offset: int, now_ms: int
 ) -> list[JobSnapshot]:
     """Returns the jobs that have changed. How far was read is noted with it; not where `next_offset` is -1."""
+    latest_ms = now_ms + CLOCKS_DIFFER_MS
     by_job: dict[str, list[Told]] = {}
     for told in heard:
-        by_job.setdefault(told.job_id, []).append(told)
+        of_job = by_job.setdefault(told.job_id, [])
+        of_job.append(told if told.at_ms <= latest_ms else replace(told, at_ms=latest_ms))
     changed = []
-    latest_ms = now_ms + CLOCKS_DIFFER_MS
     for job_id, of_job in by_job.items():
-        of_job = [told if told.at_ms <= latest_ms else replace(told, at_ms=latest_ms) for told in of_job]
         row = load(cursor, job_id) or _new(of_job[0], now_ms)
         is_first = row.log_offset < 0 and of_job[0].offset >= 0
         if is_first:
