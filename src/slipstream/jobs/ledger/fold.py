@@ -166,7 +166,7 @@ def _fold_job(cursor: sqlite3.Cursor, row: Row, heard: list[Told], now_ms: int) 
             ranks[told.resource_id] = told.rank
             news[told.resource_id] = told
     cursor.executemany(
-        "REPLACE INTO resources VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "REPLACE INTO resources VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [_resource(row.job_id, told, now_ms) for told in news.values()],
     )
     return bool(news)
@@ -218,6 +218,7 @@ def _resource(job_id: str, told: Told, now_ms: int) -> tuple[Any, ...]:
         _short(told.message) if told.rank == Rank.FAILED else "",
         _number(get("attempts")),
         told.at_ms or now_ms,
+        _short(get("storage")),
     )
 
 
@@ -248,15 +249,31 @@ def fold_status(cursor: sqlite3.Cursor, status: dict[str, Any], now_ms: int) -> 
     return row.snapshot()
 
 
-def forget(cursor: sqlite3.Cursor, before_ms: int, limit: int) -> int:
+IDLE = "updated_ms < ? AND (state IN ('partial', 'completed', 'failed') OR updated_ms < ?)"
+"""Jobs that nothing has happened to since: those that have ended, and those that have not."""
+
+
+def forget(cursor: sqlite3.Cursor, before_ms: int, unended_before_ms: int, limit: int) -> int:
     """Some of the jobs that nothing has happened to for long: those who ask meanwhile get their turn in between."""
-    jobs = cursor.execute("SELECT job_id FROM jobs WHERE updated_ms < ? LIMIT ?", (before_ms, limit)).fetchall()
-    for table in ("resources", "submissions", "jobs"):
-        cursor.executemany(f"DELETE FROM {table} WHERE job_id = ?", jobs)
+    idle = cursor.execute(f"SELECT job_id FROM jobs WHERE {IDLE} LIMIT ?", (before_ms, unended_before_ms, limit))
+    jobs = idle.fetchall()
+    _remove(cursor, jobs)
     # What was reserved and never taken on, and nobody came back for.
     cursor.execute("DELETE FROM submissions WHERE stage = 'reserved' AND created_ms < ?", (before_ms,))
     cursor.execute("DELETE FROM letters WHERE at_ms < ?", (before_ms,))
     return len(jobs)
+
+
+def forget_job(cursor: sqlite3.Cursor, job_id: str, before_ms: int) -> bool:
+    """Unless something has happened to it since."""
+    jobs = cursor.execute("SELECT job_id FROM jobs WHERE job_id = ? AND updated_ms < ?", (job_id, before_ms)).fetchall()
+    _remove(cursor, jobs)
+    return bool(jobs)
+
+
+def _remove(cursor: sqlite3.Cursor, jobs: list[tuple[str]]) -> None:
+    for table in ("resources", "submissions", "jobs"):
+        cursor.executemany(f"DELETE FROM {table} WHERE job_id = ?", jobs)
 
 
 def start_over(cursor: sqlite3.Cursor) -> None:
