@@ -86,8 +86,8 @@ async def test_of_endless_texts_the_beginning_is_kept() -> None:
         await hear(ledger, "a", Rank.FAILED, code=long, key=long, sha256=long, mime=long, job_type=long, tenant=long)
         job, [resource] = ledger.job("j-1"), ledger.resources("j-1")
         assert job is not None
-        texts = (job.job_type, job.tenant, job.last_error_code, job.last_error_message)
-        texts += (resource.key, resource.sha256, resource.mime, resource.error_code, resource.error_message)
+        texts = [job.job_type, job.tenant, job.last_error_code, job.last_error_message]
+        texts += [resource.key, resource.sha256, resource.mime, resource.error_code, resource.error_message]
         assert {len(text) for text in texts} == {TEXT_CHARS_MAX}
 
 
