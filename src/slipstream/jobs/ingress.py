@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import logging
 import secrets
+import sys
 from collections.abc import AsyncIterator, Sequence
 
 import msgspec
@@ -238,14 +239,21 @@ class Ingress:
             await self._ledger.withdraw(kept.job_id)
 
     async def _publish(self, kept: Submission, key: str, tasks: Sequence[DownloadTask]) -> None:
+        """QUEUED first, and not once more of a job that is known to have gone on: after the tasks it might come last,
+        and say of a job that has ended that it waits."""
+        job = self._ledger.job(kept.job_id)
+        if job is None or job.state == "queued":
+            await self._tell_queued(kept, key, len(tasks))
         drafts = [_draft(task) for task in tasks]
         for first in range(0, len(drafts), TOGETHER):
             await self._bus.publish_all(self._streams.tasks.topic, drafts[first : first + TOGETHER])
+
+    async def _tell_queued(self, kept: Submission, key: str, resources_total: int) -> None:
         status = JobStatus(
             job_id=kept.job_id,
             job_type=kept.job_type,
             state=JobState.JOB_STATE_QUEUED,
-            resources_total=len(tasks),
+            resources_total=resources_total,
             manifest_key=key,
             tenant=kept.tenant,
             timestamp_ms=kept.created_ms,
@@ -273,21 +281,34 @@ class Ingress:
         while True:
             await self._left.wait()
             self._left.clear()
-            try:
-                await self._finish_all()
+            if await self._is_all_finished():
                 pause_s = 0.5
-            except (Refused, JobsError) as error:
-                log.warning("jobs that were left cannot be finished yet, trying on: %s", error)
+            else:
                 self._left.set()
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, FINISH_PAUSE_S_MAX)
-            except Exception:
-                log.exception("jobs that were left cannot be finished; those of others are")
 
-    async def _finish_all(self) -> None:
-        for submission in self._ledger.unpublished():
-            if submission.stage == "queued":
+    async def _is_all_finished(self) -> bool:
+        """False if some are to be tried again. One that cannot be finished keeps no other waiting."""
+        try:
+            left = [submission for submission in self._ledger.unpublished() if submission.stage == "queued"]
+        except JobsError as error:
+            log.warning("jobs that were left cannot be finished yet, trying on: %s", error)
+            return False
+        is_all = True
+        for submission in left:
+            try:
                 await self._finish(submission)
+            except Exception as error:
+                is_all = False
+                is_bug = not isinstance(error, Refused | JobsError)
+                log.warning(
+                    "job %s, which was left, cannot be finished yet, trying on: %s",
+                    submission.job_id,
+                    error,
+                    exc_info=is_bug,
+                )
+        return is_all
 
     async def _finish(self, submission: Submission) -> None:
         if self._handlers.config.type(submission.job_type) is None:
@@ -299,7 +320,7 @@ class Ingress:
         except ObjectMissing:
             log.exception("job %s was left, and its manifest is gone: it cannot be finished", submission.job_id)
             return
-        manifest = decode_manifest(data, max_resources=self._settings.max_resources)
+        manifest = decode_manifest(data, max_resources=sys.maxsize)  # it was taken; the limit may be lower by now
         async with self._only(submission.job_id):
             await self._to_the_end(submission, manifest, await self._tasks(job, manifest))
         log.info("job %s, which was left unpublished, is finished", submission.job_id)

@@ -28,6 +28,12 @@ def resource_key(prefix: str, job_type: str, job_id: str, resource_id: str) -> s
     return f"{RESOURCES}/{place}/{part(resource_id)}"
 
 
+def is_resource_key(key: str) -> bool:
+    """Whether `resource_key` could have made it: what others say of where something is may be anything."""
+    place, *parts = key.split("/")
+    return place == RESOURCES and bool(parts) and not {"", ".", ".."} & set(parts)
+
+
 def check_prefix(prefix: str) -> str:
     """Why it cannot be used; "" if it can."""
     if len(prefix.encode()) > PREFIX_BYTES_MAX:

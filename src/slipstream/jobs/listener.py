@@ -7,12 +7,12 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from slipstream.bus import Bus, BusError, Message, Stored, Subscription, Unsupported
+from slipstream.bus import Bus, BusError, InvalidArgument, Message, Stored, Subscription, Unsupported
 from slipstream.jobs.errors import JobsError, MalformedMessage
 from slipstream.jobs.groups import LOGS_IN_FLIGHT, STATUSES_IN_FLIGHT, operator_options
 from slipstream.jobs.ledger import JobSnapshot, Ledger, Told
 from slipstream.jobs.ledger.telling import told
-from slipstream.jobs.messages import JobLog, JobStatus, decode
+from slipstream.jobs.messages import NAME_CHARS_MAX, JobLog, JobStatus, decode
 from slipstream.jobs.provision import ensure_topics
 from slipstream.jobs.publishing import LEDGER
 from slipstream.jobs.streams import OPERATORS, Stream, Streams
@@ -45,15 +45,21 @@ class Listener:
         self._tasks: list[asyncio.Task[None]] = []
         self._logs: Subscription | None = None
         """Where they cannot be followed."""
-        self.failure: Exception | None = None
+        self._failures: dict[int, Exception] = {}
+        """By partition."""
+        self._starting_over = asyncio.Lock()
+
+    @property
+    def failure(self) -> Exception | None:
         """Why the streams cannot be followed, as long as they cannot."""
+        return next(iter(self._failures.values()), None)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Listener]:
         await ensure_topics(self._bus, self._streams)
         if self._ledger.is_new:
             await self._hear_statuses()
-        await self._begin()
+        self._begin(await self._partitions(self._streams.logs))
         options = operator_options(self._streams, STATUSES_IN_FLIGHT)
         subscription = await self._bus.subscribe(self._streams.status.topic, OPERATORS, self._take_status, options)
         try:
@@ -63,16 +69,22 @@ class Listener:
             await subscription.close()
 
     async def start_over(self) -> None:
-        """Reads everything again that the streams hold."""
-        await self._end()
-        await self._ledger.start_over()
-        await self._hear_statuses()
-        await self._begin()
+        """Reads everything again that the streams hold. Raises BusError, and goes on as before then."""
+        async with self._starting_over:
+            partitions = await self._partitions(self._streams.logs)
+            await self._end()
+            try:
+                await self._ledger.start_over()
+                await self._hear_statuses()
+            finally:
+                self._begin(partitions)
 
-    async def _begin(self) -> None:
+    async def _partitions(self, stream: Stream) -> int:
+        info = await self._bus.topic(stream.topic)
+        return info.partitions if info is not None else 1
+
+    def _begin(self, partitions: int) -> None:
         logs = self._streams.logs
-        info = await self._bus.topic(logs.topic)
-        partitions = info.partitions if info is not None else 1
         self._tasks = [asyncio.create_task(self._follow(logs, partition)) for partition in range(partitions)]
 
     async def _end(self) -> None:
@@ -80,6 +92,7 @@ class Listener:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks = []
+        self._failures.clear()
         if self._logs is not None:
             logs, self._logs = self._logs, None
             await logs.close()
@@ -90,21 +103,46 @@ class Listener:
         pause_s = 0.1
         while True:
             try:
-                start = self._ledger.position(stream.topic, partition)
+                if isinstance(self._failures.get(partition), BusError) and await self._bus.topic(stream.topic):
+                    del self._failures[partition]  # it is back; what else fails is well when it has succeeded
+                start = await self._start(stream, partition)
                 async with contextlib.aclosing(self._bus.follow(stream.topic, partition, start)) as batches:
                     async for batch in batches:
                         await self._take_logs(stream, partition, batch)
-                        self.failure, pause_s = None, 0.1
+                        self._failures.pop(partition, None)
+                        pause_s = 0.1
                         await asyncio.sleep(GATHER_S)
-            except Unsupported:
-                await self._subscribe_to_logs(stream)
-                return
-            except (BusError, JobsError) as error:
-                if self.failure is None:
-                    log.warning("%s/%d cannot be followed, trying on: %s", stream.topic, partition, error)
-                self.failure = error
+            except Exception as error:  # whatever it is: without this nothing is counted any more
+                if isinstance(error, Unsupported) and await self._is_subscribed(stream):
+                    return
+                if partition not in self._failures:
+                    is_bug = not isinstance(error, BusError | JobsError)
+                    log.warning(
+                        "%s/%d cannot be followed, trying on: %s", stream.topic, partition, error, exc_info=is_bug
+                    )
+                self._failures[partition] = error
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, PAUSE_S_MAX)
+
+    async def _start(self, stream: Stream, partition: int) -> int:
+        """Where to go on: after the last that was read, if that is there, or was removed for its age. A stream that
+        ends before was made anew, and nothing of it was read."""
+        position = self._ledger.position(stream.topic, partition)
+        if not position:
+            return 0
+        try:
+            async with contextlib.aclosing(self._bus.read(stream.topic, partition, position - 1)) as messages:
+                async for _ in messages:
+                    return position
+        except InvalidArgument:
+            return position
+        log.warning(
+            "%s/%d ends before offset %d, which was read: it is read from its beginning",
+            stream.topic,
+            partition,
+            position,
+        )
+        return 0
 
     async def _take_logs(self, stream: Stream, partition: int, batch: Sequence[Stored]) -> None:
         for first in range(0, len(batch), TOGETHER):
@@ -113,6 +151,15 @@ class Listener:
             changed = await self._ledger.fold_logs(stream.topic, partition, heard, some[-1].offset + 1)
             if changed:
                 self._on_change(changed)
+
+    async def _is_subscribed(self, stream: Stream) -> bool:
+        """False if that cannot be done now."""
+        try:
+            await self._subscribe_to_logs(stream)
+        except BusError as error:
+            log.warning("%s cannot be subscribed to, trying on: %s", stream.topic, error)
+            return False
+        return True
 
     async def _subscribe_to_logs(self, stream: Stream) -> None:
         async def take(message: Message) -> None:
@@ -133,9 +180,8 @@ class Listener:
     async def _hear_statuses(self) -> None:
         """All that the stream holds, for a ledger that has to learn it again."""
         stream = self._streams.status
-        info = await self._bus.topic(stream.topic)
         try:
-            for partition in range(info.partitions if info is not None else 1):
+            for partition in range(await self._partitions(stream)):
                 async with contextlib.aclosing(self._bus.read(stream.topic, partition)) as messages:
                     async for stored in messages:
                         await self._fold_status(stored.data)
@@ -148,8 +194,8 @@ class Listener:
         except MalformedMessage as error:
             log.warning("a message on %s is left out: %s", self._streams.status.topic, error)
             return
-        if not status.job_id:
-            log.warning("a JobStatus without a job_id is left out")
+        if not 0 < len(status.job_id) <= NAME_CHARS_MAX:
+            log.warning("a JobStatus is left out: its job_id has %d characters", len(status.job_id))
             return
         if await self._ledger.fold_status(status) is not None:
             self._on_change([])  # its handler may be to hear of its end; what was told need not be told once more

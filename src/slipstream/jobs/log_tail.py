@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 
-from slipstream.bus import Bus, Stored
+from slipstream.bus import Bus, InvalidArgument, Stored
 from slipstream.jobs.errors import MalformedMessage
 from slipstream.jobs.ledger import JobSnapshot, Ledger
 from slipstream.jobs.messages import JobLog, decode
@@ -49,6 +50,12 @@ class LogTail:
             async for found in self._followed(job, start):
                 yield found
             return
+        try:
+            async with contextlib.aclosing(self._bus.read(self._topic, job.log_partition, start, start)) as nothing:
+                async for _ in nothing:
+                    break
+        except InvalidArgument:
+            start = 0  # the first are too old to be there: then what is left
         async with contextlib.aclosing(self._bus.read(self._topic, job.log_partition, start)) as messages:
             async for stored in messages:
                 if (entry := _entry(stored, job.job_id)) is not None:
@@ -61,24 +68,35 @@ class LogTail:
             yield None
             await asyncio.sleep(LOOK_S / 5)
             job = self._ledger.job(job.job_id) or job
-        start = max(start, job.log_offset)
-        async with contextlib.aclosing(self._bus.follow(self._topic, job.log_partition, start)) as batches:
+        following = max(start, job.log_offset)
+        end: int | None = None
+        """Where the job's logs were over when it had ended: the partition may well go on for ever, with those of
+        others."""
+        told_at = time.monotonic()
+        async with contextlib.aclosing(self._bus.follow(self._topic, job.log_partition, following)) as batches:
             waiting: asyncio.Future[list[Stored]] = asyncio.ensure_future(anext(batches))
             try:
                 while True:
-                    was_ended = self._is_ended(job)
+                    if end is None and self._is_ended(job):
+                        end = self._ledger.position(self._topic, job.log_partition)
+                    if end is not None and following >= end:
+                        return
                     # A task of its own: to cancel what waits in a generator would end the generator.
                     await asyncio.wait({waiting}, timeout=LOOK_S)
-                    if not waiting.done():
-                        if was_ended:
-                            return
-                        yield None
-                        continue
-                    batch = waiting.result()
-                    waiting = asyncio.ensure_future(anext(batches))
+                    batch: list[Stored] = []
+                    if waiting.done():
+                        batch = waiting.result()
+                        waiting = asyncio.ensure_future(anext(batches))
+                    elif end is not None:
+                        return
                     for stored in batch:
+                        following = stored.offset + 1
                         if (entry := _entry(stored, job.job_id)) is not None:
+                            told_at = time.monotonic()
                             yield entry
+                    if time.monotonic() - told_at >= LOOK_S:
+                        told_at = time.monotonic()
+                        yield None
             finally:
                 waiting.cancel()
                 await asyncio.gather(waiting, return_exceptions=True)

@@ -20,6 +20,11 @@ TOGETHER = 500
 """Logs in one call of the bus."""
 
 
+TEXT_CHARS_MAX = 8192
+"""Of a message and of each field, as long as a URL may be. A task may have a megabyte of it: a log that the bus does
+not take would take those of others, which are published with it, along."""
+
+
 class Reporter:
     """Publishes what is told while the last was being stored, all of it together: there are several logs to a task, and
     one by one they cost as much as the download of something small.
@@ -120,14 +125,18 @@ def _pass_on(of: asyncio.Future[None], to: asyncio.Future[None]) -> None:
         to.exception()
 
 
+def _texts(fields: Mapping[str, object]) -> dict[str, str]:
+    return {name: str(value)[:TEXT_CHARS_MAX] for name, value in fields.items() if value not in {"", None}}
+
+
 def _encoded(task: DownloadTask, step: str, text: str, level: LogLevel, fields: Mapping[str, object]) -> bytes:
     return encode(
         JobLog(
             job_id=task.job_id,
             resource_id=task.resource_id,
             level=level,
-            message=text,
-            fields={STEP: step, **{name: str(value) for name, value in fields.items() if value not in {"", None}}},
+            message=text[:TEXT_CHARS_MAX],
+            fields={STEP: step, **_texts(fields)},
             timestamp_ms=time.time_ns() // 1_000_000,
             trace_id=task.trace_id,
         )

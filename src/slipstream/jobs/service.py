@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, Literal
 
 import msgspec
@@ -16,13 +16,14 @@ from slipstream.jobs.dead_letters import DeadLetters
 from slipstream.jobs.errors import JobsError
 from slipstream.jobs.handler import Handlers
 from slipstream.jobs.ingress import Ingress
-from slipstream.jobs.ledger import Ledger, open_ledger
+from slipstream.jobs.keys import is_resource_key, manifest_key
+from slipstream.jobs.ledger import JobSnapshot, Ledger, open_ledger
 from slipstream.jobs.ledger.ledger import now_ms
 from slipstream.jobs.listener import Listener
 from slipstream.jobs.log_tail import LogTail
 from slipstream.jobs.provision import ensure_groups, ensure_topics
 from slipstream.jobs.settings import JobSettings, load_settings
-from slipstream.jobs.storage import Storages
+from slipstream.jobs.storage import Storage, Storages
 from slipstream.jobs.streams import streams
 from slipstream.jobs.teller import Teller
 from slipstream.jobs.worker import Worker
@@ -97,25 +98,34 @@ class Service:
 
     async def cleanup(self, older_than_ms: int, *, objects: bool = False, dry_run: bool = False) -> Cleaned:
         """Removes jobs that nothing has happened to for so long, with their manifests, and what was stored of them if
-        that is wanted; from the ledger last, so that what was interrupted can be asked for again."""
+        that is wanted; from the ledger last, so that what was interrupted can be asked for again. One that has not
+        ended stays as long as the stream has its tasks."""
         before_ms = now_ms() - older_than_ms
-        jobs = self.ledger.idle(before_ms)
+        jobs = self.ledger.idle(before_ms, min(before_ms, now_ms() - self._streams.tasks.retention_ms))
         removed = 0
         for job in jobs:
-            keys = [job.manifest_key] if job.manifest_key else []
-            if objects:
-                keys += [each.key for each in self.ledger.resources(job.job_id) if each.key]
-            removed += len(keys)
+            for storage, key in self._objects(job, resources=objects):
+                removed += 1
+                if not dry_run:
+                    await storage.delete(key)
             if not dry_run:
-                await self._storages.default.delete(*keys)
-        if not dry_run:
-            await self.ledger.forget(older_than_ms)
+                await self.ledger.forget_job(job.job_id, before_ms)
         return Cleaned(len(jobs), removed, dry_run)
+
+    def _objects(self, job: JobSnapshot, *, resources: bool) -> Iterator[tuple[Storage, str]]:
+        """What is to go with the job, and nothing else: the ledger has these keys from the streams, where anybody may
+        name any; and jobs of a type with a `key_prefix` store in the same places."""
+        if job.manifest_key == manifest_key(job.job_type, job.job_id):
+            yield self._storages.default, job.manifest_key
+        for each in self.ledger.resources(job.job_id) if resources else ():
+            storage = self._storages.find(each.storage)
+            if storage is not None and is_resource_key(each.key) and not self.ledger.is_shared(each, job.job_id):
+                yield storage, each.key
 
     async def _forget(self) -> None:
         while True:
             try:
-                if forgotten := await self.ledger.forget(self.settings.keep_ms):
+                if forgotten := await self.ledger.forget(self.settings.keep_ms, self._streams.tasks.retention_ms):
                     log.info("%d jobs were forgotten (JOBS_KEEP_MS)", forgotten)
             except JobsError as error:
                 log.warning("old jobs cannot be forgotten: %s", error)

@@ -37,6 +37,7 @@ class Teller:
         self._changed: dict[str, JobSnapshot] = {}
         self._ended = asyncio.Event()
         self._woken = asyncio.Event()
+        self._may_finalize = asyncio.Event()
 
     def note(self, jobs: Sequence[JobSnapshot]) -> None:
         """They are not as they were."""
@@ -51,12 +52,14 @@ class Teller:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Teller]:
         self.note(self._ledger.untold())
-        telling = asyncio.create_task(self._tell_for_ever())
+        # A handler may take its time over the end of a job: the status of others does not wait for it.
+        tasks = [asyncio.create_task(each) for each in (self._tell_for_ever(), self._finalize_for_ever())]
         try:
             yield self
         finally:
-            telling.cancel()
-            await asyncio.gather(telling, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             with contextlib.suppress(BusError, JobsError):  # they are told at the next start
                 await self._tell_all()
 
@@ -64,16 +67,19 @@ class Teller:
         pause_s = 0.1
         while True:
             try:
-                await self._finalize_all()
+                self._may_finalize.set()
                 await self._woken.wait()
                 self._woken.clear()
                 await self._tell_all()
                 pause_s = 0.1
-            except (BusError, JobsError) as error:
-                log.warning("the status of jobs cannot be told, trying on: %s", error)
-                self.note(self._ledger.untold())
+            except Exception as error:  # whatever it is: without this nobody hears of any job any more
+                is_bug = not isinstance(error, BusError | JobsError)
+                log.warning("the status of jobs cannot be told, trying on: %s", error, exc_info=is_bug)
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, PAUSE_S_MAX)
+                with contextlib.suppress(JobsError):
+                    self.note(self._ledger.untold())
+                self._woken.set()
                 continue
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._interval_s):
@@ -89,6 +95,17 @@ class Teller:
     async def _tell(self, job: JobSnapshot) -> None:
         attributes = {**attributes_of("JobStatus", job.job_id), LEDGER: self._ledger.id}
         await self._bus.publish(self._topic, encode(job.status()), attributes, job.job_id)
+
+    async def _finalize_for_ever(self) -> None:
+        while True:
+            await self._may_finalize.wait()
+            self._may_finalize.clear()
+            try:
+                await self._finalize_all()
+            except JobsError as error:
+                log.warning("the end of jobs cannot be noted, trying on: %s", error)
+                await asyncio.sleep(PAUSE_S_MAX)
+                self._may_finalize.set()
 
     async def _finalize_all(self) -> None:
         for job in self._ledger.unfinalized():

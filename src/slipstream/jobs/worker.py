@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator
 
 from yarl import URL
 
-from slipstream.bus import Bus, Message, Retry
+from slipstream.bus import Bus, InvalidArgument, Message, Retry
 from slipstream.jobs.config import JobConfig
 from slipstream.jobs.download.fetch import Fetched, Fetcher
 from slipstream.jobs.download.spool import Spool
@@ -35,6 +35,8 @@ from slipstream.jobs.streams import WORKERS, streams
 
 log = logging.getLogger(__name__)
 
+CORE_CHARS_MAX = 8192
+"""Of each text in what is left of a task that is too large: as long as a URL may be."""
 EXHAUSTED = "handed out {} times, and never done: workers died of it, or its host kept asking to wait"
 
 
@@ -205,14 +207,13 @@ class Worker:
             attempts=attempts,
             failed_at_ms=time.time_ns() // 1_000_000,
         )
-        published_at = str(message.published_at.timestamp())
-        await self._bus.publish(
-            self._streams.dlq.topic,
-            encode(letter),
-            attributes_of("DeadLetterTask", task.job_id, task.trace_id),
-            task.job_id,
-            message_id=message_id("dead", message.topic, message.id, published_at),
-        )
+        try:
+            await self._publish_letter(message, letter)
+        except InvalidArgument:
+            # With the reason on top it is more than the bus takes, and would come again for ever.
+            letter.task.CopyFrom(_core(task))
+            letter.failure_message += "; the task is too large for a dead letter, which has only what it is about"
+            await self._publish_letter(message, letter)
         self._metrics.tasks.labels("failed", failure.code).inc()
         if task.job_id and task.resource_id:
             await self._reporter.tell(
@@ -223,6 +224,16 @@ class Worker:
                 LogLevel.LOG_LEVEL_ERROR,
             )
         log.info("%s of job %s is a dead letter: %s", task.resource_id, task.job_id, failure)
+
+    async def _publish_letter(self, message: Message, letter: DeadLetterTask) -> None:
+        task = letter.task
+        await self._bus.publish(
+            self._streams.dlq.topic,
+            encode(letter),
+            attributes_of("DeadLetterTask", task.job_id, task.trace_id),
+            task.job_id,
+            message_id=message_id("dead", message.topic, message.id, str(message.published_at.timestamp())),
+        )
 
 
 class _Attempts:
@@ -237,6 +248,12 @@ class _Attempts:
 def _remains(message: Message) -> DownloadTask:
     """What cannot be read, whole, for whoever can: and of what it belongs to as much as is known."""
     return DownloadTask(job_id=message.key[:128], attributes=TaskAttributes(extra=message.data))
+
+
+def _core(task: DownloadTask) -> DownloadTask:
+    """What it is about, of a task that is too large to be kept."""
+    texts = ("job_id", "job_type", "resource_id", "url", "manifest_key", "tenant", "trace_id")
+    return DownloadTask(attempt=task.attempt, **{name: getattr(task, name)[:CORE_CHARS_MAX] for name in texts})
 
 
 def _host(url: str) -> str:

@@ -55,7 +55,7 @@ def create_app(service: Service) -> Starlette:
         exception_handlers={
             Refused: _on_refused,
             HTTPException: _on_http,
-            msgspec.ValidationError: _on_invalid,
+            msgspec.DecodeError: _on_invalid,
             Unsupported: _on_unsupported,
             BusError: _on_unavailable,
             JobsError: _on_unavailable,
@@ -72,7 +72,7 @@ class _Keeper:
 
     def __call__(self, endpoint: Endpoint) -> Endpoint:
         async def guarded(request: Request) -> Response:
-            given = request.headers.get("authorization", "").encode()
+            given = request.headers.get("authorization", "").encode("latin-1")  # as it came
             if self._expected and not hmac.compare_digest(given, self._expected):
                 return error_answer(
                     401,

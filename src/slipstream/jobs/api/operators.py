@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
@@ -11,7 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from slipstream.jobs.api.answers import json_answer
-from slipstream.jobs.dead_letters import Selection
+from slipstream.jobs.api.body import read_body
+from slipstream.jobs.dead_letters import Letter, Selection
 from slipstream.jobs.ledger import JobSnapshot
 from slipstream.jobs.messages import JobLog, to_json
 from slipstream.jobs.service import Service
@@ -99,7 +101,7 @@ class Operators:
         job = self._job(request)
         since = asked.since_offset or 0
         seen = request.headers.get("last-event-id", "")
-        if asked.since_offset is None and seen.isascii() and seen.isdigit():
+        if asked.since_offset is None and _is_number(seen):
             since = int(seen) + 1  # a browser that was cut off goes on where it was
         events = self._events(job, since, asked)
         first = await anext(events, b"")  # so that what cannot be done at all is an answer, and no stream that breaks
@@ -116,26 +118,34 @@ class Operators:
     async def dead_letters(self, request: Request) -> Response:
         asked = _query(request, DeadLettersQuery)
         fields = {name: getattr(asked, name) for name in Selection.__struct_fields__}
-        letters = []
+        newest: list[tuple[int, int, Letter]] = []
+        """A heap: there may be far more than anybody wants to see."""
+        total = 0
         async for letter in self._service.dead_letters.find(Selection(**fields)):
-            letters.append(letter)
-        newest = sorted(letters, key=lambda letter: letter.failed_at_ms, reverse=True)
-        return json_answer({"letters": newest[: asked.limit], "total": len(newest)})
+            total += 1
+            push = heapq.heappush if len(newest) < asked.limit else heapq.heappushpop
+            push(newest, (letter.failed_at_ms, -total, letter))
+        return json_answer({"letters": [letter for *_, letter in sorted(newest, reverse=True)], "total": total})
 
     async def replay(self, request: Request) -> Response:
-        asked = msgspec.json.decode(await request.body() or b"{}", type=ReplayRequest)
+        asked = await self._body(request, ReplayRequest)
         letters = self._service.dead_letters
         deal = letters.discard if asked.discard else letters.replay
         return json_answer(await deal(asked.select, dry_run=asked.dry_run))
 
     async def cleanup(self, request: Request) -> Response:
-        asked = msgspec.json.decode(await request.body() or b"{}", type=CleanupRequest)
+        asked = await self._body(request, CleanupRequest)
         cleaned = await self._service.cleanup(asked.older_than_ms, objects=asked.objects, dry_run=asked.dry_run)
         return json_answer(cleaned)
 
     async def rebuild(self, request: Request) -> Response:
         await self._service.rebuild()
         return json_answer({"counts": self._service.ledger.counts()})
+
+    async def _body(self, request: Request, kind: Any) -> Any:
+        """Raises msgspec.DecodeError, and Refused for one that is too large."""
+        data = await read_body(request, self._service.settings.max_manifest_bytes)
+        return msgspec.json.decode(data or b"{}", type=kind)
 
     def _job(self, request: Request) -> JobSnapshot:
         job_id = request.path_params["job_id"]
@@ -152,9 +162,14 @@ def _query(request: Request, kind: Any) -> Any:
 
 def _place(text: str) -> tuple[int, str]:
     created_ms, _, job_id = text.partition(".")
-    if not (created_ms.isascii() and created_ms.isdigit()) or not job_id:
+    if not _is_number(created_ms) or not job_id:
         raise msgspec.ValidationError(f"before={text!r:.80}: give the `next` of the page before")
     return int(created_ms), job_id
+
+
+def _is_number(text: str) -> bool:
+    """That SQLite and every engine has room for."""
+    return text.isascii() and text.isdigit() and len(text) < 19
 
 
 def _event(offset: int, log: JobLog) -> bytes:

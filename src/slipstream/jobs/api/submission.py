@@ -30,11 +30,20 @@ class Submissions:
         accepted = await self._service.ingress.submit(
             job_type,
             await read_body(request, self._service.settings.max_manifest_bytes),
-            tenant=request.headers.get(TENANT, "").strip(),
-            idempotency_key=request.headers.get(IDEMPOTENCY_KEY, "").strip() or None,
+            tenant=_text(request, TENANT),
+            idempotency_key=_text(request, IDEMPOTENCY_KEY) or None,
             trace_id=_trace_id(request),
         )
         return json_answer(accepted, 202)
+
+
+def _text(request: Request, name: str) -> str:
+    """Headers are bytes, which most clients fill with UTF-8; Starlette reads them as Latin-1."""
+    text = request.headers.get(name, "").strip()
+    try:
+        return text.encode("latin-1").decode()
+    except UnicodeDecodeError:
+        return text
 
 
 def _trace_id(request: Request) -> str:

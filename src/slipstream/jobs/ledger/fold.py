@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from slipstream.jobs.job_id import made_at_ms
 from slipstream.jobs.ledger.snapshot import ENDED, JobSnapshot, Rank, State, state_of
@@ -18,7 +19,10 @@ COLUMNS = (
     "created_ms, updated_ms, state, untold, unfinalized"
 )
 
-ERROR_CHARS_MAX = 1_000
+TEXT_CHARS_MAX = 1_000
+"""Of whatever others say: anybody may publish, and a message has megabytes."""
+CLOCKS_DIFFER_MS = 300_000
+"""A time that is further in the future is nobody's clock: it would keep all that is heard later from being newer."""
 
 
 class Row(msgspec.Struct, gc=False):
@@ -122,9 +126,11 @@ def fold_logs(
     cursor: sqlite3.Cursor, topic: str, partition: int, heard: Iterable[Told], next_offset: int, now_ms: int
 ) -> list[JobSnapshot]:
     """Returns the jobs that have changed. How far was read is noted with it; not where `next_offset` is -1."""
+    latest_ms = now_ms + CLOCKS_DIFFER_MS
     by_job: dict[str, list[Told]] = {}
     for told in heard:
-        by_job.setdefault(told.job_id, []).append(told)
+        of_job = by_job.setdefault(told.job_id, [])
+        of_job.append(told if told.at_ms <= latest_ms else replace(told, at_ms=latest_ms))
     changed = []
     for job_id, of_job in by_job.items():
         row = load(cursor, job_id) or _new(of_job[0], now_ms)
@@ -148,39 +154,51 @@ def _new(told: Told, now_ms: int) -> Row:
 
 def _fold_job(cursor: sqlite3.Cursor, row: Row, heard: list[Told], now_ms: int) -> bool:
     """Whether any of it was news. One statement reads what is known of the resources, one writes it, however many."""
-    ids = msgspec.json.encode([told.resource_id for told in heard]).decode()
-    ranks: dict[str, int] = dict(
-        cursor.execute(
-            "SELECT resource_id, rank FROM resources "
-            "WHERE job_id = ? AND resource_id IN (SELECT value FROM json_each(?))",
-            (row.job_id, ids),
-        ).fetchall()
-    )
+    ranks = _ranks(cursor, row.job_id, {told.resource_id for told in heard})
+    is_ours = _is_ours(cursor, row.job_id)
     news: dict[str, Told] = {}
     for told in heard:
         before = ranks.get(told.resource_id, -1)
+        if before < 0 and is_ours:
+            continue  # the ingress knows what it consists of
         if told.rank > before or told.rank == before == Rank.FAILED:
             _count(row, told, before)
             ranks[told.resource_id] = told.rank
             news[told.resource_id] = told
     cursor.executemany(
-        "REPLACE INTO resources VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "REPLACE INTO resources VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [_resource(row.job_id, told, now_ms) for told in news.values()],
     )
     return bool(news)
 
 
+def _ranks(cursor: sqlite3.Cursor, job_id: str, resources: set[str]) -> dict[str, int]:
+    select = "SELECT resource_id, rank FROM resources WHERE job_id = ? AND resource_id"
+    ids = msgspec.json.encode(list(resources)).decode()
+    found = cursor.execute(f"{select} IN (SELECT value FROM json_each(?))", (job_id, ids)).fetchall()
+    for odd in resources:
+        if "\0" in odd:  # where a text of json_each ends
+            found += cursor.execute(f"{select} = ?", (job_id, odd)).fetchall()
+    return dict(found)
+
+
+def _is_ours(cursor: sqlite3.Cursor, job_id: str) -> bool:
+    """The ingress of this ledger has taken it on: what it consists of is known, and its end is counted here."""
+    found = cursor.execute("SELECT 1 FROM submissions WHERE job_id = ? AND stage <> 'reserved'", (job_id,)).fetchone()
+    return found is not None
+
+
 def _count(row: Row, told: Told, before: int) -> None:
     fields = told.fields
     if not row.job_type and fields.get("job_type"):
-        row.job_type, row.tenant = fields["job_type"], fields.get("tenant", "")
-        row.manifest_key = fields.get("manifest_key", "")
+        row.job_type, row.tenant = _short(fields["job_type"]), _short(fields.get("tenant"))
+        row.manifest_key = _short(fields.get("manifest_key"))
     row.known += before < 0
     row.begun = 1
     row.counted_failed += (told.rank == Rank.FAILED) - (before == Rank.FAILED)
     row.counted_completed += told.rank == Rank.COMPLETED
     if told.rank == Rank.FAILED and told.at_ms >= row.error_ms:
-        row.error_code, row.error_message = fields.get("code", ""), told.message[:ERROR_CHARS_MAX]
+        row.error_code, row.error_message = _short(fields.get("code")), _short(told.message)
         row.error_ms = told.at_ms
     elif told.rank == Rank.COMPLETED and row.told_failed and before == Rank.FAILED:
         row.told_failed -= 1  # a replay: what was told before it no longer holds
@@ -192,51 +210,70 @@ def _resource(job_id: str, told: Told, now_ms: int) -> tuple[Any, ...]:
         job_id,
         told.resource_id,
         told.rank,
-        get("key", ""),
+        _short(get("key")),
         _number(get("bytes")),
-        get("sha256", ""),
-        get("mime", ""),
-        get("code", ""),
-        told.message[:ERROR_CHARS_MAX] if told.rank == Rank.FAILED else "",
+        _short(get("sha256")),
+        _short(get("mime")),
+        _short(get("code")),
+        _short(told.message) if told.rank == Rank.FAILED else "",
         _number(get("attempts")),
         told.at_ms or now_ms,
+        _short(get("storage")),
     )
 
 
 def fold_status(cursor: sqlite3.Cursor, status: dict[str, Any], now_ms: int) -> JobSnapshot | None:
     """What somebody says of a job on jobs.status: the newest counts. None if it is no news."""
+    if _is_ours(cursor, status["job_id"]):
+        return None
     row = load(cursor, status["job_id"])
-    at_ms = status["timestamp_ms"]
+    at_ms = min(status["timestamp_ms"], now_ms + CLOCKS_DIFFER_MS)
     if row is None:
         created_ms = made_at_ms(status["job_id"]) or at_ms or now_ms
         row = Row(status["job_id"], created_ms=created_ms, updated_ms=at_ms or now_ms, told_ms=-1)
     if at_ms < row.told_ms:
         return None
     row.told_ms = at_ms
-    row.job_type = row.job_type or status["job_type"]
-    row.tenant = row.tenant or status["tenant"]
-    row.manifest_key = row.manifest_key or status["manifest_key"]
+    row.job_type = row.job_type or _short(status["job_type"])
+    row.tenant = row.tenant or _short(status["tenant"])
+    row.manifest_key = row.manifest_key or _short(status["manifest_key"])
     row.declared = max(row.declared, status["resources_total"])
     row.told_completed, row.told_failed = status["resources_completed"], status["resources_failed"]
     if status["is_begun"]:
         row.begun = 1
     if status["last_error_code"] and at_ms >= row.error_ms:
-        row.error_code, row.error_message = status["last_error_code"], status["last_error_message"]
+        row.error_code, row.error_message = _short(status["last_error_code"]), _short(status["last_error_message"])
         row.error_ms = at_ms
     row.updated_ms = max(row.updated_ms, at_ms)
     save(cursor, row)
     return row.snapshot()
 
 
-def forget(cursor: sqlite3.Cursor, before_ms: int, limit: int) -> int:
+IDLE = "updated_ms < ? AND (state IN ('partial', 'completed', 'failed') OR updated_ms < ?)"
+"""Jobs that nothing has happened to since: those that have ended, and those that have not."""
+
+
+def forget(cursor: sqlite3.Cursor, before_ms: int, unended_before_ms: int, limit: int) -> int:
     """Some of the jobs that nothing has happened to for long: those who ask meanwhile get their turn in between."""
-    jobs = cursor.execute("SELECT job_id FROM jobs WHERE updated_ms < ? LIMIT ?", (before_ms, limit)).fetchall()
-    for table in ("resources", "submissions", "jobs"):
-        cursor.executemany(f"DELETE FROM {table} WHERE job_id = ?", jobs)
+    idle = cursor.execute(f"SELECT job_id FROM jobs WHERE {IDLE} LIMIT ?", (before_ms, unended_before_ms, limit))
+    jobs = idle.fetchall()
+    _remove(cursor, jobs)
     # What was reserved and never taken on, and nobody came back for.
     cursor.execute("DELETE FROM submissions WHERE stage = 'reserved' AND created_ms < ?", (before_ms,))
     cursor.execute("DELETE FROM letters WHERE at_ms < ?", (before_ms,))
     return len(jobs)
+
+
+def forget_job(cursor: sqlite3.Cursor, job_id: str, before_ms: int) -> bool:
+    """Unless something has happened to it since."""
+    jobs = cursor.execute("SELECT job_id FROM jobs WHERE job_id = ? AND updated_ms < ?", (job_id, before_ms)).fetchall()
+    _remove(cursor, jobs)
+    return bool(jobs)
+
+
+def _remove(cursor: sqlite3.Cursor, jobs: list[tuple[str]]) -> None:
+    for table in ("resources", "submissions", "jobs"):
+        cursor.executemany(f"DELETE FROM {table} WHERE job_id = ?", jobs)
 
 
 def start_over(cursor: sqlite3.Cursor) -> None:
@@ -248,6 +285,10 @@ def start_over(cursor: sqlite3.Cursor) -> None:
 def _count_known(cursor: sqlite3.Cursor, job_id: str) -> int:
     count: int = cursor.execute("SELECT count(*) FROM resources WHERE job_id = ?", (job_id,)).fetchone()[0]
     return count
+
+
+def _short(text: str | None) -> str:
+    return text[:TEXT_CHARS_MAX] if text else ""
 
 
 def _number(text: str | None) -> int:

@@ -139,8 +139,8 @@ class Ledger:
             "resources_completed": status.resources_completed,
             "resources_failed": status.resources_failed,
             "last_error_code": status.last_error_code,
-            "last_error_message": status.last_error_message[: fold.ERROR_CHARS_MAX],
-            "timestamp_ms": min(status.timestamp_ms, 2**53),
+            "last_error_message": status.last_error_message,
+            "timestamp_ms": status.timestamp_ms,
             "is_begun": status.state not in {JobState.JOB_STATE_UNKNOWN, JobState.JOB_STATE_QUEUED},
         }
         return await self._write(fold.fold_status, told, now_ms())
@@ -160,12 +160,19 @@ class Ledger:
         """Dead letters, by partition and offset."""
         await self._write(_dealt_with, list(places), became, now_ms())
 
-    async def forget(self, keep_ms: int) -> int:
-        """Jobs that nothing has happened to for so long. Returns how many there were."""
-        total = 0
-        while forgotten := await self._write(fold.forget, now_ms() - keep_ms, FORGET_JOBS):
+    async def forget(self, keep_ms: int, keep_unended_ms: int = 0) -> int:
+        """Jobs that nothing has happened to for so long; those that have not ended, for the longer of the two. Returns
+        how many there were."""
+        total, now = 0, now_ms()
+        while forgotten := await self._write(
+            fold.forget, now - keep_ms, now - max(keep_ms, keep_unended_ms), FORGET_JOBS
+        ):
             total += forgotten
         return total
+
+    async def forget_job(self, job_id: str, before_ms: int) -> bool:
+        """Unless something has happened to it since."""
+        return await self._write(fold.forget_job, job_id, before_ms)
 
     # What anybody may ask
 
@@ -201,8 +208,8 @@ class Ledger:
 
     def resources(self, job_id: str) -> list[ResourceSnapshot]:
         rows = self._read(
-            "SELECT resource_id, rank, key, size, sha256, mime, error_code, error_message, attempts, updated_ms "
-            "FROM resources WHERE job_id = ? ORDER BY resource_id",
+            "SELECT resource_id, rank, key, size, sha256, mime, error_code, error_message, attempts, updated_ms, "
+            "storage FROM resources WHERE job_id = ? ORDER BY resource_id",
             job_id,
         )
         return [
@@ -217,6 +224,7 @@ class Ledger:
                 error_message=row[7],
                 attempts=row[8],
                 updated_ms=row[9],
+                storage=row[10],
             )
             for row in rows
         ]
@@ -225,9 +233,16 @@ class Ledger:
         rows = self._read("SELECT rank FROM resources WHERE job_id = ? AND resource_id = ?", job_id, resource_id)
         return Rank(rows[0][0]) if rows else None
 
-    def idle(self, before_ms: int) -> list[JobSnapshot]:
-        """Those that nothing has happened to since."""
-        rows = self._read(f"SELECT {fold.COLUMNS} FROM jobs WHERE updated_ms < ? ORDER BY updated_ms", before_ms)
+    def is_shared(self, resource: ResourceSnapshot, job_id: str) -> bool:
+        """Whether another job has stored something in the same place."""
+        statement = "SELECT 1 FROM resources WHERE key = ? AND key <> '' AND storage = ? AND job_id <> ? LIMIT 1"
+        return bool(self._read(statement, resource.key, resource.storage, job_id))
+
+    def idle(self, before_ms: int, unended_before_ms: int) -> list[JobSnapshot]:
+        """Those that nothing has happened to since: that have ended, and that have not."""
+        rows = self._read(
+            f"SELECT {fold.COLUMNS} FROM jobs WHERE {fold.IDLE} ORDER BY updated_ms", before_ms, unended_before_ms
+        )
         return [fold.Row(*row).snapshot() for row in rows]
 
     def untold(self) -> list[JobSnapshot]:

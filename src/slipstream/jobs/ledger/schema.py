@@ -28,7 +28,9 @@ SCHEMA = (
         size INTEGER NOT NULL DEFAULT 0, sha256 TEXT NOT NULL DEFAULT '', mime TEXT NOT NULL DEFAULT '',
         error_code TEXT NOT NULL DEFAULT '', error_message TEXT NOT NULL DEFAULT '',
         attempts INTEGER NOT NULL DEFAULT 0, updated_ms INTEGER NOT NULL DEFAULT 0,
+        storage TEXT NOT NULL DEFAULT '',
         PRIMARY KEY (job_id, resource_id)) WITHOUT ROWID""",
+    "CREATE INDEX resources_by_key ON resources (key) WHERE key <> ''",
     """CREATE TABLE submissions (
         job_id TEXT PRIMARY KEY, tenant TEXT NOT NULL, job_type TEXT NOT NULL, idempotency_key TEXT,
         digest BLOB NOT NULL, trace_id TEXT NOT NULL, stage TEXT NOT NULL, resources INTEGER NOT NULL,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import msgspec
 
 from slipstream.jobs.ledger.snapshot import Rank
-from slipstream.jobs.messages import DownloadTask, JobLog
+from slipstream.jobs.messages import NAME_CHARS_MAX, DownloadTask, JobLog
 
 STEP = "step"
 STARTED, DOWNLOADED, STORED, RETRY, FAILED = "started", "downloaded", "stored", "retry", "failed"
@@ -31,9 +31,10 @@ class Told(msgspec.Struct, frozen=True, gc=False):
 
 
 def told(log: JobLog, offset: int) -> Told | None:
-    """None for a log from which the ledger learns nothing: a step in between, or somebody's own words."""
+    """None for a log from which the ledger learns nothing: a step in between, or somebody's own words, or of a name
+    that no task can have."""
     rank = _RANKS.get(log.fields.get(STEP, ""))
-    if rank is None or not log.job_id or not log.resource_id:
+    if rank is None or not all(0 < len(name) <= NAME_CHARS_MAX for name in (log.job_id, log.resource_id)):
         return None
     return Told(log.job_id, log.resource_id, rank, offset, log.timestamp_ms, log.fields, log.message)
 
