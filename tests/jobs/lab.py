@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,11 @@ class Lab:
                 return job
             await asyncio.sleep(0.01)
 
+    async def until(self, question: Callable[[], bool]) -> None:
+        """Likewise, of anything."""
+        while not question():
+            await asyncio.sleep(0.01)
+
     def resources(self, job_id: str) -> dict[str, ResourceSnapshot]:
         return {each.resource_id: each for each in self.service.ledger.resources(job_id)}
 
@@ -72,6 +77,12 @@ class Lab:
 
     async def letters(self) -> list[DeadLetterTask]:
         return [decode(DeadLetterTask, data) async for data in self._read("jobs.dlq")]
+
+    async def buried(self, count: int) -> list[DeadLetterTask]:
+        """When there are so many."""
+        while len(letters := await self.letters()) < count:
+            await asyncio.sleep(0.01)
+        return letters
 
     async def _read(self, stream: str) -> AsyncIterator[bytes]:
         topic = f"fetchbox.{stream}"
