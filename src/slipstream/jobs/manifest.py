@@ -101,7 +101,7 @@ def check_manifest(manifest: Manifest, *, max_resources: int) -> None:
             raise InvalidManifest(f"{name}: {_TOO_DEEP}")
     if len(msgspec.json.encode(manifest.attributes)) > EXTRA_BYTES_MAX:
         raise InvalidManifest(
-            f"attributes: they go with every task, so at most {EXTRA_BYTES_MAX} bytes are taken: send the rest as metadata"
+            f"attributes: at most {EXTRA_BYTES_MAX} bytes, as they go with every task: send the rest as metadata"
         )
     seen: dict[str, int] = {}
     for number, resource in enumerate(manifest.resources):
