@@ -100,6 +100,9 @@ class Listener:
                 if self.failure is None:
                     log.warning("%s/%d cannot be followed, trying on: %s", stream.topic, partition, error)
                 self.failure = error
+            except Exception as error:
+                log.exception("%s/%d cannot be followed, trying on", stream.topic, partition)
+                self.failure = error
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, PAUSE_S_MAX)
 
@@ -134,7 +137,8 @@ class Listener:
             for partition in range(info.partitions if info is not None else 1):
                 async with contextlib.aclosing(self._bus.read(stream.topic, partition)) as messages:
                     async for stored in messages:
-                        await self._fold_status(stored.data)
+                        if stored.attributes.get(LEDGER) != self._ledger.id:
+                            await self._fold_status(stored.data)
         except Unsupported:
             log.info("%s cannot be read again: this engine keeps no log", stream.topic)
 

@@ -21,7 +21,7 @@ from slipstream.jobs.ledger.ledger import now_ms
 from slipstream.jobs.listener import Listener
 from slipstream.jobs.log_tail import LogTail
 from slipstream.jobs.settings import JobSettings, load_settings
-from slipstream.jobs.storage import Storages
+from slipstream.jobs.storage import DEFAULT, Storages
 from slipstream.jobs.streams import streams
 from slipstream.jobs.teller import Teller
 from slipstream.jobs.worker import Worker
@@ -98,20 +98,29 @@ class Service:
         jobs = self.ledger.idle(before_ms)
         removed = 0
         for job in jobs:
-            keys = [job.manifest_key] if job.manifest_key else []
+            keys = [(DEFAULT, job.manifest_key)] if job.manifest_key else []
             if objects:
-                keys += [each.key for each in self.ledger.resources(job.job_id) if each.key]
+                keys += [(each.storage, each.key) for each in self.ledger.resources(job.job_id) if each.key]
             removed += len(keys)
             if not dry_run:
-                await self._storages.default.delete(*keys)
+                await self._remove(keys)
         if not dry_run:
-            await self.ledger.forget(older_than_ms)
+            await self.ledger.forget(before_ms)
         return Cleaned(len(jobs), removed, dry_run)
+
+    async def _remove(self, keys: list[tuple[str, str]]) -> None:
+        """Objects, each from the storage it is in."""
+        for name, key in keys:
+            storage = self._storages.find(name)
+            if storage is None:
+                log.warning("%s is not removed: there is no storage %r in the configuration any more", key, name)
+            else:
+                await storage.delete(key)
 
     async def _forget(self) -> None:
         while True:
             try:
-                if forgotten := await self.ledger.forget(self.settings.keep_ms):
+                if forgotten := await self.ledger.forget(now_ms() - self.settings.keep_ms):
                     log.info("%d jobs were forgotten (JOBS_KEEP_MS)", forgotten)
             except JobsError as error:
                 log.warning("old jobs cannot be forgotten: %s", error)

@@ -18,7 +18,7 @@ from slipstream.jobs.errors import InvalidJobs, JobsError
 from slipstream.jobs.ledger import fold
 from slipstream.jobs.ledger.schema import APPLICATION, SCHEMA, VERSION
 from slipstream.jobs.ledger.snapshot import JobSnapshot, Rank, ResourceSnapshot
-from slipstream.jobs.ledger.telling import Told
+from slipstream.jobs.ledger.telling import AT_MS_MAX, Told
 from slipstream.jobs.messages import JobState, JobStatus
 from slipstream.writer import Writer
 
@@ -140,7 +140,7 @@ class Ledger:
             "resources_failed": status.resources_failed,
             "last_error_code": status.last_error_code,
             "last_error_message": status.last_error_message[: fold.ERROR_CHARS_MAX],
-            "timestamp_ms": min(status.timestamp_ms, 2**53),
+            "timestamp_ms": min(status.timestamp_ms, AT_MS_MAX),
             "is_begun": status.state not in {JobState.JOB_STATE_UNKNOWN, JobState.JOB_STATE_QUEUED},
         }
         return await self._write(fold.fold_status, told, now_ms())
@@ -160,10 +160,10 @@ class Ledger:
         """Dead letters, by partition and offset."""
         await self._write(_dealt_with, list(places), became, now_ms())
 
-    async def forget(self, keep_ms: int) -> int:
-        """Jobs that nothing has happened to for so long. Returns how many there were."""
+    async def forget(self, before_ms: int) -> int:
+        """Jobs that nothing has happened to since. Returns how many there were."""
         total = 0
-        while forgotten := await self._write(fold.forget, now_ms() - keep_ms, FORGET_JOBS):
+        while forgotten := await self._write(fold.forget, before_ms, FORGET_JOBS):
             total += forgotten
         return total
 
@@ -174,8 +174,8 @@ class Ledger:
         return rows[0][0] if rows else 0
 
     def job(self, job_id: str) -> JobSnapshot | None:
-        row = fold.load(self._reads, job_id)
-        return None if row is None else row.snapshot()
+        rows = self._read(f"SELECT {fold.COLUMNS} FROM jobs WHERE job_id = ?", job_id)
+        return fold.Row(*rows[0]).snapshot() if rows else None
 
     def jobs(
         self,
@@ -201,8 +201,8 @@ class Ledger:
 
     def resources(self, job_id: str) -> list[ResourceSnapshot]:
         rows = self._read(
-            "SELECT resource_id, rank, key, size, sha256, mime, error_code, error_message, attempts, updated_ms "
-            "FROM resources WHERE job_id = ? ORDER BY resource_id",
+            "SELECT resource_id, rank, key, size, sha256, mime, error_code, error_message, attempts, updated_ms, "
+            "storage FROM resources WHERE job_id = ? ORDER BY resource_id",
             job_id,
         )
         return [
@@ -217,6 +217,7 @@ class Ledger:
                 error_message=row[7],
                 attempts=row[8],
                 updated_ms=row[9],
+                storage=row[10],
             )
             for row in rows
         ]

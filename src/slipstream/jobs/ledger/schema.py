@@ -12,7 +12,7 @@ SCHEMA = (
         job_id TEXT PRIMARY KEY, job_type TEXT NOT NULL, tenant TEXT NOT NULL, manifest_key TEXT NOT NULL,
         state TEXT NOT NULL, declared INTEGER NOT NULL DEFAULT 0, known INTEGER NOT NULL DEFAULT 0,
         begun INTEGER NOT NULL DEFAULT 0, counted_completed INTEGER NOT NULL DEFAULT 0,
-        counted_failed INTEGER NOT NULL DEFAULT 0, told_ms INTEGER NOT NULL DEFAULT 0,
+        counted_failed INTEGER NOT NULL DEFAULT 0, told_ms INTEGER NOT NULL DEFAULT -1,
         told_completed INTEGER NOT NULL DEFAULT 0, told_failed INTEGER NOT NULL DEFAULT 0,
         error_code TEXT NOT NULL DEFAULT '', error_message TEXT NOT NULL DEFAULT '',
         error_ms INTEGER NOT NULL DEFAULT 0,
@@ -27,7 +27,7 @@ SCHEMA = (
         job_id TEXT NOT NULL, resource_id TEXT NOT NULL, rank INTEGER NOT NULL, key TEXT NOT NULL DEFAULT '',
         size INTEGER NOT NULL DEFAULT 0, sha256 TEXT NOT NULL DEFAULT '', mime TEXT NOT NULL DEFAULT '',
         error_code TEXT NOT NULL DEFAULT '', error_message TEXT NOT NULL DEFAULT '',
-        attempts INTEGER NOT NULL DEFAULT 0, updated_ms INTEGER NOT NULL DEFAULT 0,
+        attempts INTEGER NOT NULL DEFAULT 0, updated_ms INTEGER NOT NULL DEFAULT 0, storage TEXT NOT NULL DEFAULT '',
         PRIMARY KEY (job_id, resource_id)) WITHOUT ROWID""",
     """CREATE TABLE submissions (
         job_id TEXT PRIMARY KEY, tenant TEXT NOT NULL, job_type TEXT NOT NULL, idempotency_key TEXT,

@@ -87,6 +87,8 @@ class ResourceSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     error_message: str
     attempts: int
     updated_ms: int
+    storage: str = ""
+    """One of `[storages]`; nothing is that of JOBS_STORAGE."""
 
 
 def state_of(total: int, completed: int, failed: int, *, begun: bool) -> State:
