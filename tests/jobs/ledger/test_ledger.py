@@ -24,7 +24,7 @@ def _stored(job_id: str, resource_id: str = "a", offset: int = 0) -> Told:
 async def test_a_second_writer_is_refused_and_told_what_to_do(tmp_path: Path) -> None:
     path = str(tmp_path / "jobs.db")
     async with open_ledger(path):
-        with pytest.raises(LedgerInUse, match="in use by another process.*JOBS_LEDGER"):
+        with pytest.raises(LedgerInUse, match=r"in use by another process.*JOBS_LEDGER"):
             async with open_ledger(path):
                 pass
     async with open_ledger(path) as ledger:
