@@ -12,7 +12,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from slipstream.jobs.ledger import JobSnapshot, ResourceSnapshot
-from slipstream.jobs.messages import DeadLetterTask, JobLog, JobStatus, decode
+from slipstream.jobs.messages import DeadLetterTask, DownloadTask, JobLog, JobStatus, decode
 from slipstream.jobs.service import Service, serving
 from slipstream.jobs.settings import JobSettings, load_settings
 
@@ -74,6 +74,9 @@ class Lab:
     async def logs(self, job_id: str) -> list[JobLog]:
         found = [decode(JobLog, data) async for data in self._read("jobs.logs")]
         return [log for log in found if log.job_id == job_id]
+
+    async def tasks(self) -> list[DownloadTask]:
+        return [decode(DownloadTask, data) async for data in self._read("jobs.tasks")]
 
     async def letters(self) -> list[DeadLetterTask]:
         return [decode(DeadLetterTask, data) async for data in self._read("jobs.dlq")]

@@ -47,8 +47,14 @@ class LogTail:
                     yield entry
 
     async def _followed(self, job: JobSnapshot, start: int) -> AsyncIterator[tuple[int, JobLog] | None]:
-        partition = await self._partition(job)
-        async with contextlib.aclosing(self._bus.follow(self._topic, partition, start)) as batches:
+        while job.log_offset < 0:  # where its logs are is known when the first has been heard
+            yield None
+            if self._is_ended(job):
+                return  # as others have told: there will be none
+            await asyncio.sleep(LOOK_S / 5)
+            job = self._ledger.job(job.job_id) or job
+        start = max(start, job.log_offset)
+        async with contextlib.aclosing(self._bus.follow(self._topic, job.log_partition, start)) as batches:
             waiting: asyncio.Future[list[Stored]] = asyncio.ensure_future(anext(batches))
             try:
                 while True:
@@ -68,13 +74,6 @@ class LogTail:
             finally:
                 waiting.cancel()
                 await asyncio.gather(waiting, return_exceptions=True)
-
-    async def _partition(self, job: JobSnapshot) -> int:
-        """Known when the first of its logs has been heard."""
-        while job.log_offset < 0:
-            await asyncio.sleep(LOOK_S / 5)
-            job = self._ledger.job(job.job_id) or job
-        return job.log_partition
 
     def _is_ended(self, job: JobSnapshot) -> bool:
         found = self._ledger.job(job.job_id)

@@ -15,14 +15,23 @@ from collections.abc import AsyncIterator
 
 from yarl import URL
 
-from slipstream.bus import Bus, Message, Retry, SubscribeOptions
+from slipstream.bus import Bus, InvalidArgument, Message, Retry, SubscribeOptions
 from slipstream.jobs.config import JobConfig
 from slipstream.jobs.download.fetch import Fetched, Fetcher
 from slipstream.jobs.download.spool import Spool
 from slipstream.jobs.errors import MalformedMessage
 from slipstream.jobs.failure import Code, TaskFailed
 from slipstream.jobs.ledger.telling import DOWNLOADED, FAILED, RETRY, STARTED, STORED, started_fields
-from slipstream.jobs.messages import DeadLetterTask, DownloadTask, LogLevel, TaskAttributes, decode_task, encode
+from slipstream.jobs.messages import (
+    NAME_CHARS_MAX,
+    DeadLetterTask,
+    DownloadTask,
+    LogLevel,
+    TaskAttributes,
+    decode,
+    decode_task,
+    encode,
+)
 from slipstream.jobs.metrics import metrics_in
 from slipstream.jobs.plan import Plan, Planner
 from slipstream.jobs.publishing import attributes_of, message_id
@@ -32,6 +41,11 @@ from slipstream.jobs.storage import StorageFailed, Storages
 from slipstream.jobs.streams import WORKERS, streams
 
 log = logging.getLogger(__name__)
+
+ATTEMPT_MAX = 1_000_000
+"""What a stranger says were made: there is room for ours above it."""
+FIELD_CHARS_MAX = 1_000
+CUT_BYTES = 64 * 1024
 
 EXHAUSTED = "handed out {} times, and never done: workers died of it, or its host kept asking to wait"
 
@@ -67,7 +81,7 @@ class Worker:
             options = SubscribeOptions(
                 max_in_flight=max(settings.max_in_flight, settings.concurrency),
                 ack_deadline=settings.ack_deadline_ms / 1000,
-                extend_for=settings.total_timeout_ms * settings.max_attempts / 1000 + settings.hold_ms,
+                extend_for=_longest_ms(settings) / 1000,
                 # What cannot be done is a DeadLetterTask of ours; what comes again does so because a worker died, or
                 # the bus was away, and is tried until it works.
                 max_deliver=0,
@@ -86,7 +100,7 @@ class Worker:
         except MalformedMessage as error:
             await self._bury(message, _remains(message), TaskFailed(Code.SYSTEM_MALFORMED_TASK, str(error)), 0)
             return
-        attempts = _Attempts(task.attempt)
+        attempts = _Attempts(min(task.attempt, ATTEMPT_MAX))
         try:
             await self._work(message, task, attempts, began_at)
         except TaskFailed as failure:
@@ -212,14 +226,12 @@ class Worker:
             attempts=attempts,
             failed_at_ms=time.time_ns() // 1_000_000,
         )
-        published_at = str(message.published_at.timestamp())
-        await self._bus.publish(
-            self._streams.dlq.topic,
-            encode(letter),
-            attributes_of("DeadLetterTask", task.job_id, task.trace_id),
-            task.job_id,
-            message_id=message_id("dead", message.topic, message.id, published_at),
-        )
+        try:
+            await self._publish_letter(message, letter)
+        except InvalidArgument as error:
+            # It fitted into a message of its own, and does not with what was added: without this it came for ever.
+            log.warning("a dead letter is cut to what the bus takes: %s", error)
+            await self._publish_letter(message, _cut(letter))
         self._metrics.tasks.labels("failed", failure.code).inc()
         if task.job_id and task.resource_id:
             await self._reporter.tell(
@@ -230,6 +242,17 @@ class Worker:
                 LogLevel.LOG_LEVEL_ERROR,
             )
         log.info("%s of job %s is a dead letter: %s", task.resource_id, task.job_id, failure)
+
+    async def _publish_letter(self, message: Message, letter: DeadLetterTask) -> None:
+        task = letter.task
+        published_at = str(message.published_at.timestamp())
+        await self._bus.publish(
+            self._streams.dlq.topic,
+            encode(letter),
+            attributes_of("DeadLetterTask", task.job_id, task.trace_id),
+            task.job_id,
+            message_id=message_id("dead", message.topic, message.id, published_at),
+        )
 
 
 class _Attempts:
@@ -242,8 +265,43 @@ class _Attempts:
 
 
 def _remains(message: Message) -> DownloadTask:
-    """What cannot be read, whole, for whoever can: and of what it belongs to as much as is known."""
-    return DownloadTask(job_id=message.key[:128], attributes=TaskAttributes(extra=message.data))
+    """What cannot be read, whole, for whoever can: and of what it belongs to as much as is known, so that its job comes
+    to an end. Without a URL: nobody is to replay it as it is."""
+    remains = DownloadTask(job_id=message.key[:NAME_CHARS_MAX], attributes=TaskAttributes(extra=message.data))
+    with contextlib.suppress(MalformedMessage):
+        task = decode(DownloadTask, message.data)
+        remains.job_id = task.job_id[:NAME_CHARS_MAX] or remains.job_id
+        remains.resource_id = task.resource_id[:NAME_CHARS_MAX]
+        for name in ("job_type", "tenant", "manifest_key"):
+            setattr(remains, name, getattr(task, name)[:FIELD_CHARS_MAX])
+    return remains
+
+
+def _cut(letter: DeadLetterTask) -> DeadLetterTask:
+    """The beginning of what is large in it. The rest is in the stream of tasks, as long as that keeps it."""
+    task = letter.task
+    remains = DownloadTask(
+        job_id=task.job_id,
+        resource_id=task.resource_id,
+        job_type=task.job_type[:FIELD_CHARS_MAX],
+        tenant=task.tenant[:FIELD_CHARS_MAX],
+        attempt=task.attempt,
+        attributes=TaskAttributes(extra=(task.attributes.extra or encode(task))[:CUT_BYTES]),
+    )
+    message = f"{letter.failure_message[:FIELD_CHARS_MAX]} (too large to be kept whole)"
+    return DeadLetterTask(
+        task=remains,
+        failure_code=letter.failure_code,
+        failure_message=message,
+        attempts=letter.attempts,
+        failed_at_ms=letter.failed_at_ms,
+    )
+
+
+def _longest_ms(settings: JobSettings) -> int:
+    """That a task may be in the hands of a worker that is alive: every attempt and every pause at its longest."""
+    downloading_ms = settings.max_attempts * (settings.total_timeout_ms + settings.hold_ms)
+    return downloading_ms + settings.upload_attempts * (settings.upload_timeout_ms + 2 * settings.retry_longest_ms)
 
 
 def _host(url: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -11,17 +11,20 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from slipstream.jobs.api.answers import json_answer
+from slipstream.jobs.api.body import read_body
 from slipstream.jobs.dead_letters import Selection
 from slipstream.jobs.ledger import JobSnapshot
 from slipstream.jobs.messages import JobLog, to_json
 from slipstream.jobs.service import Service
+
+T = TypeVar("T")
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=1_000)]
 Natural = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class JobsQuery(msgspec.Struct, forbid_unknown_fields=True):
-    state: str = ""
+    state: Literal["", "queued", "in_progress", "partial", "completed", "failed"] = ""
     tenant: str = ""
     type: str = ""
     limit: Limit = 100
@@ -99,7 +102,7 @@ class Operators:
         job = self._job(request)
         since = asked.since_offset or 0
         seen = request.headers.get("last-event-id", "")
-        if asked.since_offset is None and seen.isascii() and seen.isdigit():
+        if asked.since_offset is None and _is_number(seen):
             since = int(seen) + 1  # a browser that was cut off goes on where it was
         events = self._events(job, since, asked)
         first = await anext(events, b"")  # so that what cannot be done at all is an answer, and no stream that breaks
@@ -123,19 +126,27 @@ class Operators:
         return json_answer({"letters": newest[: asked.limit], "total": len(newest)})
 
     async def replay(self, request: Request) -> Response:
-        asked = msgspec.json.decode(await request.body() or b"{}", type=ReplayRequest)
+        asked = await self._body(request, ReplayRequest)
         letters = self._service.dead_letters
         deal = letters.discard if asked.discard else letters.replay
         return json_answer(await deal(asked.select, dry_run=asked.dry_run))
 
     async def cleanup(self, request: Request) -> Response:
-        asked = msgspec.json.decode(await request.body() or b"{}", type=CleanupRequest)
+        asked = await self._body(request, CleanupRequest)
         cleaned = await self._service.cleanup(asked.older_than_ms, objects=asked.objects, dry_run=asked.dry_run)
         return json_answer(cleaned)
 
     async def rebuild(self, request: Request) -> Response:
         await self._service.rebuild()
         return json_answer({"counts": self._service.ledger.counts()})
+
+    async def _body(self, request: Request, kind: type[T]) -> T:
+        """Raises msgspec.DecodeError."""
+        data = await read_body(request, self._service.settings.max_manifest_bytes)
+        try:
+            return msgspec.json.decode(data or b"{}", type=kind)
+        except (UnicodeDecodeError, RecursionError) as error:
+            raise msgspec.DecodeError(f"the body is no JSON that could be read: {error}") from error
 
     def _job(self, request: Request) -> JobSnapshot:
         job_id = request.path_params["job_id"]
@@ -152,9 +163,14 @@ def _query(request: Request, kind: Any) -> Any:
 
 def _place(text: str) -> tuple[int, str]:
     created_ms, _, job_id = text.partition(".")
-    if not (created_ms.isascii() and created_ms.isdigit()) or not job_id:
+    if not _is_number(created_ms) or not job_id:
         raise msgspec.ValidationError(f"before={text!r:.80}: give the `next` of the page before")
     return int(created_ms), job_id
+
+
+def _is_number(text: str) -> bool:
+    """That has room in the ledger and in the streams."""
+    return text.isascii() and text.isdigit() and len(text) <= 16
 
 
 def _event(offset: int, log: JobLog) -> bytes:
