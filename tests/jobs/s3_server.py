@@ -8,7 +8,7 @@ import logging
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-import boto3
+import boto3  # type: ignore[import-untyped]
 from moto.server import ThreadedMotoServer
 
 SECRET = "do-not-tell-anybody"

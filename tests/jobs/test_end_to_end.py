@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,7 +70,12 @@ ENDS: dict[str, tuple[str, str, int]] = {
 
 @in_loop
 async def test_each_resource_ends_where_it_should(site: Site, prefix: str, tmp_path: Path) -> None:
-    settings = {"max_attempts": 4, "total_timeout_ms": 400, "slowest_ms": 200, "slowest_bytes_per_s": 10_000}
+    settings: dict[str, Any] = {
+        "max_attempts": 4,
+        "total_timeout_ms": 400,
+        "slowest_ms": 200,
+        "slowest_bytes_per_s": 10_000,
+    }
     settings["connect_timeout_ms"] = 2_000
     async with (
         hostile_server() as server,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,12 @@ from slipstream.jobs import ingress
 from slipstream.jobs.handler import Job, JobHandler
 from slipstream.jobs.ledger import Ledger, LedgerUnavailable
 from slipstream.jobs.manifest import Manifest, Resource
-from slipstream.jobs.messages import DownloadTask, JobState, decode
+from slipstream.jobs.messages import DownloadTask, JobState
 from slipstream.jobs.refusal import RefusalCode, Refused
 from slipstream.jobs.storage import Storage, StorageFailed
 from tests.client.loop import in_loop
 from tests.jobs.hostile_server import hostile_server
-from tests.jobs.lab import Lab, laboratory, manifest
+from tests.jobs.lab import laboratory, manifest
 
 FIVE = [f"r{number}" for number in range(5)]
 
@@ -69,15 +68,6 @@ def _manifests(folder: Path) -> set[str]:
     return {path.parent.name for path in (folder / "objects").rglob("metadata.json")}
 
 
-async def _tasks(lab: Lab) -> list[DownloadTask]:
-    async def read() -> AsyncIterator[bytes]:
-        for partition in range(8):
-            async for stored in lab.service.bus.read("fetchbox.jobs.tasks", partition):
-                yield stored.data
-
-    return [decode(DownloadTask, data) async for data in read()]
-
-
 @pytest.mark.parametrize("key", ["crawl-17", None], ids=["key", "no key"])
 @pytest.mark.parametrize("step", STEPS)
 @in_loop
@@ -105,7 +95,7 @@ async def test_a_crash_at_any_step_leaves_no_half_job(step: str, key: str | None
                     job = await lab.ended(job_id)
                     assert (job.state, job.resources_total, job.resources_completed) == ("completed", 5, 5)
                     await lab.until(lambda: not lab.service.ledger.unpublished())
-                tasks = await _tasks(lab)
+                tasks = await lab.tasks()
                 assert sorted({task.resource_id for task in tasks}) == (FIVE if expected else [])
                 jobs = {job.job_id for job in lab.service.ledger.jobs()}
                 assert len(jobs) == expected
@@ -123,7 +113,7 @@ async def test_the_same_request_five_times_at_once_is_one_job(tmp_path: Path) ->
         jobs = await asyncio.gather(*(lab.submit(urls, idempotency_key="k") for _ in range(5)))
         assert len(set(jobs)) == 1
         assert [job.job_id for job in lab.service.ledger.jobs()] == [jobs[0]]
-        assert sorted(task.resource_id for task in await _tasks(lab)) == ["a", "b"]
+        assert sorted(task.resource_id for task in await lab.tasks()) == ["a", "b"]
         assert _manifests(tmp_path) == {jobs[0]}
         assert uuid.UUID(jobs[0]).version == 7
 
@@ -181,7 +171,7 @@ async def test_a_bus_that_is_away_is_503_and_the_job_is_finished_when_it_is_back
                 await lab.submit(urls)
         assert (refused.value.code, refused.value.code.status) == (RefusalCode.PUBLISH_FAILED, 503)
         await lab.until(lambda: not lab.service.ledger.unpublished())
-        assert [task.job_id for task in await _tasks(lab)] == [refused.value.job_id]
+        assert [task.job_id for task in await lab.tasks()] == [refused.value.job_id]
 
 
 @in_loop
@@ -234,7 +224,7 @@ async def test_a_repeat_gives_the_handler_what_was_sent_and_not_what_it_made_of_
             assert accepted.resource_count == 2
         stored = json.loads((tmp_path / "objects" / accepted.manifest_key).read_bytes())
         assert [each["id"] for each in stored["resources"]] == ["a", "extra-1"]
-        assert sorted(task.resource_id for task in await _tasks(lab)) == ["a", "extra-1"]
+        assert sorted(task.resource_id for task in await lab.tasks()) == ["a", "extra-1"]
 
 
 @in_loop
@@ -254,7 +244,7 @@ async def test_a_job_that_cannot_be_finished_keeps_no_other_waiting(tmp_path: Pa
     try:
         async with laboratory(tmp_path, worker=False, bus=bus, config=config) as lab:
             await lab.until(lambda: len(lab.service.ledger.unpublished()) == 2)
-            assert {task.job_id for task in await _tasks(lab)} == {jobs["well"]}
+            assert {task.job_id for task in await lab.tasks()} == {jobs["well"]}
     finally:
         FAILING.clear()
 

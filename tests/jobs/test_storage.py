@@ -104,11 +104,14 @@ async def test_a_bucket_that_is_missing_is_said_and_is_no_missing_object(s3: S3S
         assert SECRET not in str(it.value)
 
 
+def _options(endpoint: str) -> dict[str, str | bool | int]:
+    return {"endpoint": endpoint, "access_key_id": "AKIA", "secret_access_key": SECRET, "region": "us-east-1"}
+
+
 @in_loop
 async def test_who_is_denied_is_told_so() -> None:
     async with denying_server() as url:
-        options = {"endpoint": url, "access_key_id": "AKIA", "secret_access_key": SECRET, "region": "us-east-1"}
-        storage = Storage("x", StorageConfig(url="s3://box", options=options))
+        storage = Storage("x", StorageConfig(url="s3://box", options=_options(url)))
         for call in (storage.put("a", b"x"), storage.get("a"), storage.delete("a"), storage.check()):
             with pytest.raises(StorageFailed, match="AccessDenied: Access Denied") as failed:
                 await call
@@ -118,8 +121,7 @@ async def test_who_is_denied_is_told_so() -> None:
 
 @in_loop
 async def test_a_server_that_is_gone_is_said_soon() -> None:
-    options = {"endpoint": "http://127.0.0.1:1", "access_key_id": "A", "secret_access_key": SECRET, "region": "r"}
-    storage = Storage("x", StorageConfig(url="s3://box", options=options))
+    storage = Storage("x", StorageConfig(url="s3://box", options=_options("http://127.0.0.1:1")))
     with pytest.raises(StorageFailed, match="a cannot be stored in s3://box") as failed:
         await storage.put("a", b"x")
     assert not failed.value.is_denied
@@ -137,7 +139,7 @@ async def test_a_server_that_is_gone_is_said_soon() -> None:
     ids=lambda config: config.url,
 )
 def test_a_storage_that_cannot_be_is_refused_at_once(config: StorageConfig) -> None:
-    with pytest.raises(InvalidJobs, match="the storage .* cannot be used") as refused:
+    with pytest.raises(InvalidJobs, match=r"the storage .* cannot be used") as refused:
         Storage("x", config)
     assert "hunter2" not in str(refused.value)
 

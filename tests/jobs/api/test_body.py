@@ -82,6 +82,7 @@ async def test_more_members_than_anybody_needs_are_refused() -> None:
         ("br", b"{}", "send it as it is, or as gzip"),
         ("gzip, gzip", b"{}", "send it as it is, or as gzip"),
     ],
+    ids=["plain", "cut", "with a rest", "of another sum", "brotli", "gzip of gzip"],
 )
 @in_loop
 async def test_what_cannot_be_decompressed_is_refused(encoding: str, data: bytes, message: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from slipstream.jobs.errors import InvalidJobs
 from slipstream.jobs.ledger import LedgerInUse, LedgerUnavailable, Rank, Told, open_ledger
 from slipstream.jobs.ledger.ledger import now_ms
-from slipstream.jobs.messages import JobState, JobStatus
+from slipstream.jobs.messages import JobLog, JobState, JobStatus, encode
 from tests.client.loop import in_loop
 from tests.jobs.hostile_server import hostile_server
 from tests.jobs.lab import Lab, laboratory
@@ -153,7 +153,6 @@ async def test_a_ledger_that_is_lost_is_made_anew_from_the_streams(tmp_path: Pat
 
 @in_loop
 async def test_a_log_from_a_broken_clock_does_not_stop_the_others(tmp_path: Path) -> None:
-    from slipstream.jobs.messages import JobLog, encode
 
     async with laboratory(tmp_path, worker=False) as lab:
         for job_id, at_ms in (("odd", 2**64 - 1), ("even", 5)):
