@@ -12,7 +12,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from slipstream.jobs.ledger import JobSnapshot, ResourceSnapshot
-from slipstream.jobs.messages import DeadLetterTask, JobLog, JobStatus, decode
+from slipstream.jobs.messages import DeadLetterTask, DownloadTask, JobLog, JobStatus, decode
 from slipstream.jobs.service import Service, serving
 from slipstream.jobs.settings import JobSettings, load_settings
 
@@ -55,10 +55,6 @@ class Lab:
         while not question():
             await asyncio.sleep(0.01)
 
-    async def have_letters(self, count: int) -> None:
-        while len(await self.letters()) < count:
-            await asyncio.sleep(0.01)
-
     def resources(self, job_id: str) -> dict[str, ResourceSnapshot]:
         return {each.resource_id: each for each in self.service.ledger.resources(job_id)}
 
@@ -77,8 +73,17 @@ class Lab:
         found = [decode(JobLog, data) async for data in self._read("jobs.logs")]
         return [log for log in found if log.job_id == job_id]
 
+    async def tasks(self) -> list[DownloadTask]:
+        return [decode(DownloadTask, data) async for data in self._read("jobs.tasks")]
+
     async def letters(self) -> list[DeadLetterTask]:
         return [decode(DeadLetterTask, data) async for data in self._read("jobs.dlq")]
+
+    async def buried(self, count: int) -> list[DeadLetterTask]:
+        """When there are so many."""
+        while len(letters := await self.letters()) < count:
+            await asyncio.sleep(0.01)
+        return letters
 
     async def _read(self, stream: str) -> AsyncIterator[bytes]:
         topic = f"fetchbox.{stream}"

@@ -138,8 +138,8 @@ async def test_dead_letters_are_replayed_once_and_the_job_is_complete_then(tmp_p
         assert (job.state, job.resources_failed) == ("partial", 2)
         replayed = await lab.service.dead_letters.replay(Selection(job_id=job_id, code="DOWNLOAD_"))
         assert sorted(letter.resource_id for letter in replayed.letters) == ["b", "c"]
-        await lab.have_letters(3)
         await lab.until(lambda: lab.resources(job_id)["b"].state == "completed")
+        await lab.buried(3)
         job = await lab.ended(job_id)
         assert (job.state, job.resources_completed, job.resources_failed) == ("partial", 2, 1)
         letter = next(each for each in await lab.letters() if each.task.resource_id == "b")
@@ -165,7 +165,7 @@ async def test_a_task_that_is_repeated_counts_once(tmp_path: Path) -> None:
             while server.paths["/ok/10"] < 4:
                 server.arrived.clear()
                 await server.arrived.wait()
-            await lab.have_letters(4)
+            await lab.buried(4)
             job = await lab.ended(job_id)
         assert (job.resources_total, job.resources_completed, job.resources_failed) == (2, 1, 1)
         assert len(lab.objects()) == 1

@@ -35,7 +35,7 @@ EXTRA = TaskAttributes(extra=b"x" * TASK_BYTES)
 async def test_a_task_that_is_too_large_for_a_dead_letter_is_one(tmp_path: Path, data: bytes, code: Code) -> None:
     async with laboratory(tmp_path) as lab:
         await lab.service.bus.publish("fetchbox.jobs.tasks", data, key="j-1")
-        await lab.have_letters(1)
+        await lab.buried(1)
         [letter] = await lab.letters()
         assert (letter.task.job_id, letter.failure_code) == ("j-1", code)
         if letter.task.resource_id:

@@ -15,8 +15,9 @@ from typing import Any
 
 import msgspec
 
+from slipstream.jobs.download.proxies import Pools
 from slipstream.jobs.errors import InvalidJobs
-from slipstream.jobs.keys import check_prefix
+from slipstream.jobs.keys import check_prefix, metadata_trouble
 
 PREFIX = "JOBS__"
 TYPE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
@@ -88,7 +89,7 @@ def load_config(path: str, environment: Mapping[str, str] | None = None) -> JobC
         _put(tables, names, value)
     whose = path or "JOBS__…"
     try:
-        config = msgspec.convert(tables, JobConfig)
+        config = msgspec.convert(tables, JobConfig, strict=False)  # of a variable, numbers are text
     except msgspec.ValidationError as error:
         raise InvalidJobs(f"{whose}: {str(error).replace('`$.', '`')}") from error
     _check(config, whose)
@@ -111,7 +112,9 @@ def _overrides(environment: Mapping[str, str]) -> Iterator[tuple[list[str], Any]
 
 
 def _value(text: str) -> Any:
-    """As in the file, where it reads as such; text needs no quotes."""
+    """Lists, tables and quoted text as in the file; all else is text, which needs no quotes: 2024 may be a prefix."""
+    if not text.strip().startswith(("[", "{", '"', "'")):
+        return text
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -135,6 +138,10 @@ def _same(table: dict[str, Any], name: str) -> str:
 
 
 def _check(config: JobConfig, whose: str) -> None:
+    try:
+        Pools({name: msgspec.structs.asdict(pool) for name, pool in config.proxies.items()})
+    except InvalidJobs as error:
+        raise InvalidJobs(f"{whose}: {error}") from error
     for name, kind in config.types.items():
         where = f"{whose}: types.{name}"
         if not TYPE_NAME.match(name):
@@ -144,5 +151,7 @@ def _check(config: JobConfig, whose: str) -> None:
         for pool in filter(None, (kind.proxies, *kind.proxy_fallbacks)):
             if pool != "direct" and pool not in config.proxies:
                 raise InvalidJobs(f"{where}: there is no [proxies.{pool}]")
+        if trouble := metadata_trouble(kind.metadata):
+            raise InvalidJobs(f"{where}.metadata: {trouble}")
         if kind.key_prefix and (trouble := check_prefix(kind.key_prefix)):
             raise InvalidJobs(f"{where}.key_prefix: {trouble}")

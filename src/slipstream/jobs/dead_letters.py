@@ -86,6 +86,7 @@ class DeadLetters:
         """Publishes their tasks again, with attempt 0; of each resource once. Where two are asked to replay the same,
         or this is asked again after a crash, a task may be done twice, and counts once."""
         newest: dict[tuple[str, str], tuple[Letter, DownloadTask]] = {}
+        places: dict[tuple[str, str], list[tuple[int, int]]] = {}
         skipped = 0
         async for letter, task in self._find(selection):
             try:
@@ -93,6 +94,7 @@ class DeadLetters:
             except MalformedMessage:
                 skipped += 1
                 continue
+            places.setdefault((task.job_id, task.resource_id), []).append((letter.partition, letter.offset))
             before = newest.get((task.job_id, task.resource_id))
             skipped += before is not None
             if before is None or before[0].failed_at_ms <= letter.failed_at_ms:
@@ -101,7 +103,8 @@ class DeadLetters:
         if not dry_run:
             for letter, task in chosen:
                 await self._publish(letter, task)
-                await self._ledger.dealt_with([(letter.partition, letter.offset)], "replayed")
+                # The older ones with it: they are of the same resource, and nobody is to replay them after it.
+                await self._ledger.dealt_with(places[task.job_id, task.resource_id], "replayed")
         return Dealt(letters=[letter for letter, _ in chosen], skipped=skipped, dry_run=dry_run)
 
     async def discard(self, selection: Selection, *, dry_run: bool = False) -> Dealt:

@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import logging
 import secrets
-import sys
 from collections.abc import AsyncIterator, Sequence
 
 import msgspec
@@ -49,6 +48,18 @@ class Accepted(msgspec.Struct, frozen=True):
     resource_count: int
 
 
+class _Unfinishable(Exception):
+    """A job that was left, and for which nobody can do anything."""
+
+
+class _Turn:
+    """At a job: who has it, and how many want it."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.wanted = 0
+
+
 class Ingress:
     """Takes jobs. There is one for a ledger."""
 
@@ -60,7 +71,7 @@ class Ingress:
         self._settings = settings
         self._streams = streams(settings.namespace)
         self._rate = Rate(settings.rate_per_s, settings.rate_burst)
-        self._at_work: dict[str, asyncio.Lock] = {}
+        self._at_work: dict[str, _Turn] = {}
         """By job: a request that is repeated while it is being answered waits for it."""
         self._left = asyncio.Event()
         """A job was left unfinished."""
@@ -110,7 +121,7 @@ class Ingress:
             sent = decode_manifest(data, max_resources=self._settings.max_resources)
         except (InvalidManifest, MalformedMessage) as error:
             raise Refused(RefusalCode.INVALID_PAYLOAD, str(error)) from error
-        submission = Submission(
+        submitted = Submission(
             job_id=new_job_id(),
             tenant=tenant,
             job_type=job_type,
@@ -118,12 +129,12 @@ class Ingress:
             digest=hashlib.sha256(encode_manifest(sent)).digest(),
             trace_id=trace_id or secrets.token_hex(16),
             stage="reserved",
-            resources=len(sent.resources),
+            resources=0,
             created_ms=now_ms(),
         )
-        job = self._job(submission)
-        manifest, tasks = await self._prepare(job, sent)
-        return await self._take(submission, manifest, tasks)
+        manifest, tasks = await self._prepare(self._job(submitted), sent)
+        submission = msgspec.structs.replace(submitted, resources=len(tasks))
+        return await self._take(submission, data, manifest, tasks)
 
     def _unsupported(self, job_type: str) -> str:
         known = ", ".join(sorted(self._handlers.config.types))
@@ -146,8 +157,8 @@ class Ingress:
     # What the handler makes of it
 
     async def _prepare(self, job: Job, manifest: Manifest) -> tuple[Manifest, Sequence[DownloadTask]]:
-        handler = self._handlers.of(job.job_type)
         try:
+            handler = self._handlers.of(job.job_type)
             prepared: Manifest = await answer(handler.prepare_manifest(job, manifest))
             check_manifest(prepared, max_resources=self._settings.max_resources)
             return prepared, await self._tasks(job, prepared)
@@ -174,7 +185,9 @@ class Ingress:
 
     # Step by step
 
-    async def _take(self, submission: Submission, manifest: Manifest, tasks: Sequence[DownloadTask]) -> Accepted:
+    async def _take(
+        self, submission: Submission, data: bytes, manifest: Manifest, tasks: Sequence[DownloadTask]
+    ) -> Accepted:
         try:
             kept = await self._ledger.reserve(submission)
             if kept.digest != submission.digest:
@@ -183,29 +196,52 @@ class Ingress:
                     "this idempotency key was used for another manifest: choose a new one for a new job",
                     job_id=kept.job_id,
                 )
-            if kept.job_id != submission.job_id:
-                manifest, tasks = await self._again(kept, manifest)
             async with self._only(kept.job_id):
-                await self._to_the_end(kept, manifest, tasks)
+                if kept.job_id != submission.job_id:
+                    await self._again(kept, data)
+                else:
+                    await self._to_the_end(kept, manifest, tasks)
         except LedgerUnavailable as error:
             raise Refused(
                 RefusalCode.LEDGER_FAILED, f"the ledger cannot be written: {error}", retry_after_s=1
             ) from error
-        return Accepted(kept.job_id, manifest_key(kept.job_type, kept.job_id), len(tasks))
+        return Accepted(kept.job_id, manifest_key(kept.job_type, kept.job_id), kept.resources)
 
-    async def _again(self, kept: Submission, manifest: Manifest) -> tuple[Manifest, Sequence[DownloadTask]]:
-        """The tasks of the job that has the key."""
-        return await self._prepare(self._job(kept), manifest)
+    async def _again(self, kept: Submission, data: bytes) -> None:
+        """The job that has the key, from wherever it was left: once its manifest is stored, with that one."""
+        stage = self._ledger.stage(kept.job_id)
+        if stage == "published":
+            return
+        if stage == "queued":
+            try:
+                await self._finish(kept)
+            except (Refused, LedgerUnavailable):
+                raise
+            except Exception as error:
+                log.exception("job %s cannot be finished", kept.job_id)
+                is_gone = isinstance(error, StorageFailed | _Unfinishable)
+                raise Refused(
+                    RefusalCode.STORAGE_FAILED if is_gone else RefusalCode.HANDLER_FAILED,
+                    f"job {kept.job_id} was begun and cannot be finished: {error}",
+                    job_id=kept.job_id,
+                ) from error
+            return
+        sent = decode_manifest(
+            data, max_resources=self._settings.max_resources
+        )  # the handler may have changed the other
+        await self._to_the_end(kept, *await self._prepare(self._job(kept), sent))
 
     @contextlib.asynccontextmanager
     async def _only(self, job_id: str) -> AsyncIterator[None]:
-        lock = self._at_work.setdefault(job_id, asyncio.Lock())
+        turn = self._at_work.setdefault(job_id, _Turn())
+        turn.wanted += 1
         try:
-            async with lock:
+            async with turn.lock:
                 yield
         finally:
-            if not lock.locked():
-                self._at_work.pop(job_id, None)
+            turn.wanted -= 1
+            if not turn.wanted:
+                del self._at_work[job_id]
 
     async def _to_the_end(self, kept: Submission, manifest: Manifest, tasks: Sequence[DownloadTask]) -> None:
         """From wherever it was left. A step that was taken already is taken again, to the same effect."""
@@ -234,9 +270,11 @@ class Ingress:
         await self._ledger.published(kept.job_id)
 
     async def _let_go(self, kept: Submission) -> None:
-        """Nothing was stored; without a key nobody can come back for it."""
+        """Without a key nobody can come back for it. It may have been stored all the same, if only the answer was lost:
+        what cannot be removed now is at the next start, by its line in the ledger."""
         if kept.idempotency_key is None:
-            await self._ledger.withdraw(kept.job_id)
+            with contextlib.suppress(StorageFailed):
+                await self._remove(kept)
 
     async def _publish(self, kept: Submission, key: str, tasks: Sequence[DownloadTask]) -> None:
         """QUEUED first, and not once more of a job that is known to have gone on: after the tasks it might come last,
@@ -272,57 +310,62 @@ class Ingress:
         """What was begun by a process that died before it was taken on, and that nobody can ask for again."""
         for submission in self._ledger.unpublished():
             if submission.stage == "reserved" and submission.idempotency_key is None:
-                with contextlib.suppress(StorageFailed):  # an orphan is all that is left then
-                    await self._storage.delete(manifest_key(submission.job_type, submission.job_id))
-                await self._ledger.withdraw(submission.job_id)
+                try:
+                    await self._remove(submission)
+                except StorageFailed as error:
+                    log.warning("job %s was never taken, and is cleared away later: %s", submission.job_id, error)
+
+    async def _remove(self, submission: Submission) -> None:
+        """A job that was not taken on, with its manifest if it is there."""
+        await self._storage.delete(manifest_key(submission.job_type, submission.job_id))
+        await self._ledger.withdraw(submission.job_id)
 
     async def _finish_left(self) -> None:
         pause_s = 0.5
         while True:
             await self._left.wait()
             self._left.clear()
-            if await self._is_all_finished():
+            if await self._finish_all():
                 pause_s = 0.5
-            else:
-                self._left.set()
-                await asyncio.sleep(pause_s)
-                pause_s = min(pause_s * 2, FINISH_PAUSE_S_MAX)
+                continue
+            self._left.set()
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, FINISH_PAUSE_S_MAX)
 
-    async def _is_all_finished(self) -> bool:
+    async def _finish_all(self) -> bool:
         """False if some are to be tried again. One that cannot be finished keeps no other waiting."""
         try:
-            left = [submission for submission in self._ledger.unpublished() if submission.stage == "queued"]
-        except JobsError as error:
-            log.warning("jobs that were left cannot be finished yet, trying on: %s", error)
+            left = self._ledger.unpublished()
+        except LedgerUnavailable as error:
+            log.warning("jobs that were left cannot be looked up, trying on: %s", error)
             return False
-        is_all = True
+        is_done = True
         for submission in left:
+            if submission.stage != "queued":
+                continue
             try:
-                await self._finish(submission)
-            except Exception as error:
-                is_all = False
-                is_bug = not isinstance(error, Refused | JobsError)
-                log.warning(
-                    "job %s, which was left, cannot be finished yet, trying on: %s",
-                    submission.job_id,
-                    error,
-                    exc_info=is_bug,
-                )
-        return is_all
+                async with self._only(submission.job_id):
+                    await self._finish(submission)
+            except (Refused, StorageFailed, LedgerUnavailable) as error:
+                log.warning("job %s, which was left, cannot be finished yet: %s", submission.job_id, error)
+                is_done = False
+            except Exception:  # its handler, or what it has made of the manifest: to try on would not help
+                log.exception("job %s was left, and cannot be finished", submission.job_id)
+        return is_done
 
     async def _finish(self, submission: Submission) -> None:
+        """Raises Refused, JobsError, and whatever its handler does."""
+        if self._ledger.stage(submission.job_id) != "queued":
+            return  # by somebody who came first
         if self._handlers.config.type(submission.job_type) is None:
-            log.error("job %s was left, and its type %s is not there any more", submission.job_id, submission.job_type)
-            return
+            raise _Unfinishable(f"its type {submission.job_type} is not there any more")
         job = self._job(submission)
         try:
             data = await self._storage.get(job.manifest_key)
-        except ObjectMissing:
-            log.exception("job %s was left, and its manifest is gone: it cannot be finished", submission.job_id)
-            return
-        manifest = decode_manifest(data, max_resources=sys.maxsize)  # it was taken; the limit may be lower by now
-        async with self._only(submission.job_id):
-            await self._to_the_end(submission, manifest, await self._tasks(job, manifest))
+        except ObjectMissing as error:
+            raise _Unfinishable("its manifest is gone") from error
+        manifest = decode_manifest(data, max_resources=max(self._settings.max_resources, submission.resources))
+        await self._to_the_end(submission, manifest, await self._tasks(job, manifest))
         log.info("job %s, which was left unpublished, is finished", submission.job_id)
 
 

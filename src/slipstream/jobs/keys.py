@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from urllib.parse import quote
 
 RESOURCES = "resources"
@@ -12,9 +13,13 @@ MANIFESTS = "manifests"
 PART_BYTES_MAX = 200
 """A file's name has 255 bytes, and stores add to it while they write."""
 PREFIX_BYTES_MAX = 512
+METADATA_BYTES_MAX = 2048
+"""S3 keeps 2 KB."""
 
 _SAFE = "!'()@,=+ "
 """Kept as they are, besides letters, digits and `_.-~`: harmless in files, URLs and stores alike."""
+_METADATA_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
+_METADATA_VALUE = re.compile(r"[\x20-\x7e]*\Z")
 _PREFIX_PART = re.compile(r"[A-Za-z0-9_!'()@,=+ -][A-Za-z0-9_.!'()@,=+ ~-]*\Z")
 
 
@@ -44,6 +49,16 @@ def check_prefix(prefix: str) -> str:
                 f"{each!r:.60} cannot be a part of a key: 1 to {PART_BYTES_MAX} characters of A-Z a-z 0-9 _ . - and "
                 "some more, the first no dot"
             )
+    return ""
+
+
+def metadata_trouble(metadata: Mapping[str, str]) -> str:
+    """Why a store could not keep it with an object; "" if it could."""
+    for name, value in metadata.items():
+        if not _METADATA_NAME.match(name) or not _METADATA_VALUE.match(value):
+            return f"{name!r:.60}: stores keep names of A-Z a-z 0-9 _ . -, with plain text of one line"
+    if sum(len(name) + len(value) for name, value in metadata.items()) > METADATA_BYTES_MAX:
+        return f"there is more than {METADATA_BYTES_MAX} bytes of it, which is what stores keep"
     return ""
 
 

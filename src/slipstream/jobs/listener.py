@@ -184,7 +184,8 @@ class Listener:
             for partition in range(await self._partitions(stream)):
                 async with contextlib.aclosing(self._bus.read(stream.topic, partition)) as messages:
                     async for stored in messages:
-                        await self._fold_status(stored.data)
+                        if stored.attributes.get(LEDGER) != self._ledger.id:
+                            await self._fold_status(stored.data)
         except Unsupported:
             log.info("%s cannot be read again: this engine keeps no log", stream.topic)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,10 +17,17 @@ ID_CHARS_MAX = 128
 HEADERS_MAX = 10
 HEADER_BYTES_MAX = 1024
 URL_CHARS_MAX = 8192
+MIME_CHARS_MAX = 255
+EXTRA_BYTES_MAX = 64 * 1024
+"""Of the attributes, which go with every task, and of the tags of a resource, which go with its own: there may be a
+thousand tasks, and not every bus takes messages of more than a megabyte."""
+DEPTH_MAX = 64
+"""Of what is nested in metadata and attributes: whoever encodes it again does so by recursion."""
 VERSIONS = {"v1", "1", "1.0"}
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 _HEADER_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*\Z")
+_MIME = re.compile(r"[\x20-\x7e]*\Z")
 _CONTROLS = re.compile(r"[\x00-\x20\x7f]")
 
 
@@ -58,7 +65,11 @@ def decode_manifest(data: bytes, *, max_resources: int) -> Manifest:
     """Raises InvalidManifest, saying where."""
     try:
         manifest = msgspec.json.decode(data, type=Manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except RecursionError as error:
+        raise InvalidManifest(_TOO_DEEP) from error
+    except UnicodeDecodeError as error:
+        raise InvalidManifest(f"send it in UTF-8: {error}") from error
+    except msgspec.DecodeError as error:
         raise InvalidManifest(_reason(error)) from error
     check_manifest(manifest, max_resources=max_resources)
     return manifest
@@ -85,6 +96,13 @@ def check_manifest(manifest: Manifest, *, max_resources: int) -> None:
         raise InvalidManifest(
             f"there are {len(manifest.resources)} resources: send 1 to {max_resources}, and more in several jobs"
         )
+    for name in ("metadata", "attributes"):
+        if not _is_shallow(getattr(manifest, name)):
+            raise InvalidManifest(f"{name}: {_TOO_DEEP}")
+    if len(msgspec.json.encode(manifest.attributes)) > EXTRA_BYTES_MAX:
+        raise InvalidManifest(
+            f"attributes: at most {EXTRA_BYTES_MAX} bytes, as they go with every task: send the rest as metadata"
+        )
     seen: dict[str, int] = {}
     for number, resource in enumerate(manifest.resources):
         before = seen.setdefault(resource.id, number)
@@ -106,6 +124,10 @@ def _troubles(resource: Resource) -> Iterator[tuple[str, str]]:
             yield "headers", f"{name!r:.80} cannot be sent: it has characters that no header may have"
         elif len(name.encode()) + len(value.encode()) > HEADER_BYTES_MAX:
             yield "headers", f"{name!r:.80} is longer than {HEADER_BYTES_MAX} bytes"
+    if sum(len(name.encode()) + len(value.encode()) for name, value in resource.tags.items()) > EXTRA_BYTES_MAX:
+        yield "tags", f"they have more than {EXTRA_BYTES_MAX} bytes: send less, or several resources"
+    if len(resource.mime) > MIME_CHARS_MAX or not _MIME.match(resource.mime):
+        yield "mime", f"at most {MIME_CHARS_MAX} plain characters are wanted, such as image/png"
     if resource.checksum:
         try:
             parse_checksum(resource.checksum)
@@ -129,6 +151,24 @@ def url_trouble(url: str) -> str:
     if not parts.hostname or port == 0:
         return "it names no host"
     return ""
+
+
+_TOO_DEEP = f"it is nested more than {DEPTH_MAX} deep: send it flatter"
+
+
+def _is_shallow(value: Any) -> bool:
+    layer = [value]
+    for _ in range(DEPTH_MAX):
+        layer = [each for outer in layer for each in _within(outer)]
+        if not layer:
+            return True
+    return False
+
+
+def _within(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()
 
 
 def _reason(error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from typing import TypeVar
@@ -129,6 +130,9 @@ def from_json(kind: type[MessageT], text: str | bytes) -> MessageT:
         task = from_json(DownloadTask, '{"job_id": "j1", "resource_id": "r1", "url": "https://…"}')
     """
     try:
-        return json_format.Parse(text, kind())
-    except (json_format.ParseError, UnicodeDecodeError) as error:
+        value = json.loads(text)
+        if not isinstance(value, dict):  # of a list, protobuf would make an empty message
+            raise MalformedMessage(f"this JSON is no {kind.DESCRIPTOR.name}: an object is wanted")
+        return json_format.ParseDict(value, kind())
+    except (json_format.ParseError, ValueError, RecursionError) as error:
         raise MalformedMessage(f"this JSON is no {kind.DESCRIPTOR.name}: {error}") from error

@@ -8,7 +8,7 @@ from slipstream.jobs.config import JobConfig, JobType
 from slipstream.jobs.download.checksum import Checksum, parse_checksum
 from slipstream.jobs.download.proxies import Pools
 from slipstream.jobs.failure import Code, TaskFailed
-from slipstream.jobs.keys import check_prefix, resource_key
+from slipstream.jobs.keys import check_prefix, metadata_trouble, resource_key
 from slipstream.jobs.messages import DownloadTask
 from slipstream.jobs.storage import Storage, Storages
 
@@ -50,7 +50,7 @@ class Planner:
             checksum=_checksum(task.attributes.checksum_hint),
             storage=self._storage(hint.bucket or kind.storage),
             key=_key(task, hint.key_prefix or kind.key_prefix),
-            metadata={**kind.metadata, **hint.metadata},
+            metadata=_metadata({**kind.metadata, **hint.metadata}),
         )
 
     def _headers(self, task: DownloadTask, kind: JobType) -> list[tuple[str, str]]:
@@ -70,6 +70,12 @@ def _checksum(hint: str) -> Checksum | None:
         return parse_checksum(hint) if hint else None
     except ValueError as error:
         raise TaskFailed(Code.DOWNLOAD_CHECKSUM, f"checksum_hint: {error}") from error
+
+
+def _metadata(metadata: dict[str, str]) -> dict[str, str]:
+    if trouble := metadata_trouble(metadata):
+        raise TaskFailed(Code.STORAGE_INVALID_METADATA, f"metadata: {trouble}")
+    return metadata
 
 
 def _key(task: DownloadTask, prefix: str) -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import datetime as dt
 import os
+import re
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from queue import SimpleQueue
-from typing import IO, Any, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 import obstore
@@ -19,12 +22,25 @@ from obstore.store import LocalStore, ObjectStore, from_url
 from slipstream.jobs.config import JobConfig, StorageConfig
 from slipstream.jobs.errors import InvalidJobs, JobsError
 
+if TYPE_CHECKING:
+    from obstore.store import RetryConfig
+
 DEFAULT = ""
 """The name of the storage that is meant where none is named."""
 
 Content: TypeAlias = bytes | IO[bytes]
 
+PARTS_AT_A_TIME = 2
+"""Of 5 MiB, which are in memory while they are sent: a worker has many uploads."""
+RETRIES: RetryConfig = {
+    "max_retries": 2,
+    "retry_timeout": dt.timedelta(seconds=10),
+    "backoff": {"init_backoff": dt.timedelta(milliseconds=100), "max_backoff": dt.timedelta(seconds=1), "base": 2},
+}
+"""Of single requests: whoever stores something tries it again by itself, and a crawler waits for the ingress."""
+
 _STOP = None
+_XML = re.compile(r"<\?xml.*?<Code>([^<]*)</Code>.*?<Message>([^<]*)</Message>.*", re.DOTALL)
 
 
 class StorageFailed(JobsError):
@@ -62,10 +78,12 @@ class Storage:
                 await obstore.put_async(self._store, key, content, attributes=attributes, use_multipart=False)
             else:
                 await asyncio.to_thread(content.seek, 0)
-                await obstore.put_async(self._store, key, content, attributes=attributes)
+                await obstore.put_async(
+                    self._store, key, content, attributes=attributes, max_concurrency=PARTS_AT_A_TIME
+                )
             if self._sync is not None:
                 await self._sync.done(key)
-        except (BaseError, OSError, ValueError, NotImplementedError) as error:
+        except Exception as error:  # a panic of the store's own is one, too
             raise self._failed(f"{key} cannot be stored", error) from error
 
     async def get(self, key: str) -> bytes:
@@ -73,6 +91,8 @@ class Storage:
         try:
             return bytes(await (await obstore.get_async(self._store, key)).bytes_async())
         except (NotFoundError, FileNotFoundError) as error:
+            if "NoSuchBucket" in str(error):
+                raise self._failed(f"{key} cannot be read", error) from error
             raise ObjectMissing(f"there is no {key} in {self.shown}") from error
         except (BaseError, OSError, ValueError) as error:
             raise self._failed(f"{key} cannot be read", error) from error
@@ -103,7 +123,13 @@ class Storage:
             raise self._failed(f"{prefix} cannot be listed", error) from error
 
     async def check(self) -> None:
-        """Raises StorageFailed if it does not answer."""
+        """Raises StorageFailed if it does not answer, or a folder cannot be written to."""
+        if self._folder is not None:
+            try:
+                await asyncio.to_thread(_try_out, self._folder)
+            except OSError as error:
+                raise self._failed("nothing can be stored", error) from error
+            return
         try:
             await self.get("manifests/.none")
         except ObjectMissing:
@@ -117,13 +143,12 @@ class Storage:
         """A folder has no place for them."""
         if not self._keeps_attributes:
             return None
-        return {**({"Content-Type": mime} if mime else {}), **(metadata or {})} or None
+        is_mime = bool(mime) and mime.isascii() and mime.isprintable()  # a hint that cannot be one is none
+        return {**({"Content-Type": mime} if is_mime else {}), **(metadata or {})} or None
 
     def _failed(self, what: str, error: Exception) -> StorageFailed:
         denied = isinstance(error, PermissionDeniedError | UnauthenticatedError | PermissionError)
-        # obstore appends the source of the error in Rust's own notation, which helps nobody here.
-        reason = str(error).partition("\n\nDebug source:")[0].strip() or type(error).__name__
-        return StorageFailed(f"{what} in {self.shown}: {reason}", is_denied=denied)
+        return StorageFailed(f"{what} in {self.shown}: {_reason(error)}", is_denied=denied)
 
 
 class Storages:
@@ -259,14 +284,25 @@ def _open(config: StorageConfig) -> tuple[ObjectStore, Path | None]:
         endpoint = str(
             options.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
         )
-        client: dict[str, Any] = {"timeout": "600s"}
+        client: dict[str, Any] = {"timeout": "600s", "connect_timeout": "5s"}
         if endpoint:
             options.setdefault("endpoint", endpoint)
             client["allow_http"] = endpoint.startswith("http:")
-        return from_url(url, config=options, client_options=client), None  # type: ignore[call-overload]
+        return from_url(url, config=options, client_options=client, retry_config=RETRIES), None  # type: ignore[call-overload]
     except (BaseError, OSError, ValueError, TypeError) as error:
-        reason = str(error).partition("\n\nDebug source:")[0]
-        raise InvalidJobs(f"the storage {_shown(url)} cannot be used: {reason}") from error
+        raise InvalidJobs(f"the storage {_shown(url)} cannot be used: {_reason(error)}") from error
+
+
+def _try_out(folder: Path) -> None:
+    """Raises OSError. It is not made anew where it is gone: a disk that is not mounted has an empty place, too."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        file.write(b"all is well")
+
+
+def _reason(error: Exception) -> str:
+    """Without what obstore appends in Rust's own notation, and of an answer in XML only the words."""
+    text = str(error).partition("\n\nDebug source:")[0]
+    return " ".join(_XML.sub(r"\1: \2", text).split()) or type(error).__name__
 
 
 def _shown(url: str) -> str:

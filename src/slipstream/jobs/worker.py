@@ -23,7 +23,16 @@ from slipstream.jobs.errors import MalformedMessage
 from slipstream.jobs.failure import Code, TaskFailed
 from slipstream.jobs.groups import worker_options
 from slipstream.jobs.ledger.telling import DOWNLOADED, FAILED, RETRY, STARTED, STORED, started_fields
-from slipstream.jobs.messages import DeadLetterTask, DownloadTask, LogLevel, TaskAttributes, decode_task, encode
+from slipstream.jobs.messages import (
+    NAME_CHARS_MAX,
+    DeadLetterTask,
+    DownloadTask,
+    LogLevel,
+    TaskAttributes,
+    decode,
+    decode_task,
+    encode,
+)
 from slipstream.jobs.metrics import metrics_in
 from slipstream.jobs.plan import Plan, Planner
 from slipstream.jobs.provision import ensure_topics
@@ -37,6 +46,12 @@ log = logging.getLogger(__name__)
 
 CORE_CHARS_MAX = 8192
 """Of each text in what is left of a task that is too large: as long as a URL may be."""
+CORE_BYTES_MAX = 64 * 1024
+"""Of its bytes, likewise."""
+ATTEMPT_MAX = 1_000_000
+"""What a stranger says were made: there is room for ours above it."""
+FIELD_CHARS_MAX = 1_000
+
 EXHAUSTED = "handed out {} times, and never done: workers died of it, or its host kept asking to wait"
 
 
@@ -79,7 +94,7 @@ class Worker:
         except MalformedMessage as error:
             await self._bury(message, _remains(message), TaskFailed(Code.SYSTEM_MALFORMED_TASK, str(error)), 0)
             return
-        attempts = _Attempts(task.attempt)
+        attempts = _Attempts(min(task.attempt, ATTEMPT_MAX))
         try:
             await self._work(message, task, attempts, began_at)
         except TaskFailed as failure:
@@ -246,14 +261,24 @@ class _Attempts:
 
 
 def _remains(message: Message) -> DownloadTask:
-    """What cannot be read, whole, for whoever can: and of what it belongs to as much as is known."""
-    return DownloadTask(job_id=message.key[:128], attributes=TaskAttributes(extra=message.data))
+    """What cannot be read, whole, for whoever can: and of what it belongs to as much as is known, so that its job comes
+    to an end. Without a URL: nobody is to replay it as it is."""
+    remains = DownloadTask(job_id=message.key[:NAME_CHARS_MAX], attributes=TaskAttributes(extra=message.data))
+    with contextlib.suppress(MalformedMessage):
+        task = decode(DownloadTask, message.data)
+        remains.job_id = task.job_id[:NAME_CHARS_MAX] or remains.job_id
+        remains.resource_id = task.resource_id[:NAME_CHARS_MAX]
+        for name in ("job_type", "tenant", "manifest_key"):
+            setattr(remains, name, getattr(task, name)[:FIELD_CHARS_MAX])
+    return remains
 
 
 def _core(task: DownloadTask) -> DownloadTask:
     """What it is about, of a task that is too large to be kept."""
     texts = ("job_id", "job_type", "resource_id", "url", "manifest_key", "tenant", "trace_id")
-    return DownloadTask(attempt=task.attempt, **{name: getattr(task, name)[:CORE_CHARS_MAX] for name in texts})
+    core = DownloadTask(attempt=task.attempt, **{name: getattr(task, name)[:CORE_CHARS_MAX] for name in texts})
+    core.attributes.extra = task.attributes.extra[:CORE_BYTES_MAX]
+    return core
 
 
 def _host(url: str) -> str:

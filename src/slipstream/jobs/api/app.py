@@ -45,8 +45,9 @@ def create_app(service: Service) -> Starlette:
             Route("/metrics", metrics, methods=["GET"]),
             Route("/operators/health", kept(operators.health), methods=["GET"]),
             Route("/operators/jobs", kept(operators.jobs), methods=["GET"]),
-            Route("/operators/jobs/{job_id}", kept(operators.job), methods=["GET"]),
-            Route("/operators/jobs/{job_id}/logs", kept(operators.logs), methods=["GET"]),
+            # Direct producers may call a job anything, with slashes in it, too.
+            Route("/operators/jobs/{job_id:path}/logs", kept(operators.logs), methods=["GET"]),
+            Route("/operators/jobs/{job_id:path}", kept(operators.job), methods=["GET"]),
             Route("/operators/dlq", kept(operators.dead_letters), methods=["GET"]),
             Route("/operators/replay", kept(operators.replay), methods=["POST"]),
             Route("/operators/cleanup", kept(operators.cleanup), methods=["POST"]),

@@ -9,6 +9,9 @@ from starlette.requests import Request
 from slipstream.jobs.refusal import RefusalCode, Refused
 
 GZIP = {"gzip", "x-gzip"}
+SLICE_BYTES = 64 * 1024
+MEMBERS_MAX = 1_000
+"""Each takes time to begin, however little is in it: of empty ones there would be a quarter of a million."""
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:
@@ -27,15 +30,27 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
 def _decompress(data: bytes, max_bytes: int) -> bytes:
     """Never more than the limit and one byte, whatever it would become. Several members are one after the other."""
     whole = bytearray()
+    member = zlib.decompressobj(wbits=31)
+    members = 1
     try:
-        while data:
-            member = zlib.decompressobj(wbits=31)
-            whole += member.decompress(data, max_bytes + 1 - len(whole))
-            if len(whole) > max_bytes:
-                raise _too_large(max_bytes)
-            if not member.eof:
-                raise Refused(RefusalCode.INVALID_PAYLOAD, "the gzip body ends before its end: send all of it")
-            data = member.unused_data
+        # A slice at a time: what a member leaves over is copied, and of a whole body that would be megabytes for each.
+        for start in range(0, len(data), SLICE_BYTES):
+            piece = data[start : start + SLICE_BYTES]
+            while piece:
+                if member.eof:
+                    member = zlib.decompressobj(wbits=31)
+                    members += 1
+                if members > MEMBERS_MAX:
+                    raise Refused(
+                        RefusalCode.INVALID_PAYLOAD,
+                        f"the gzip body has more than {MEMBERS_MAX} members: send it as one",
+                    )
+                whole += member.decompress(piece, max_bytes + 1 - len(whole))
+                if len(whole) > max_bytes:
+                    raise _too_large(max_bytes)
+                piece = member.unused_data
+        if not member.eof:
+            raise Refused(RefusalCode.INVALID_PAYLOAD, "the gzip body ends before its end: send all of it")
     except zlib.error as error:
         raise Refused(
             RefusalCode.INVALID_PAYLOAD, f"the body is no gzip, though Content-Encoding says so: {error}"
@@ -46,5 +61,5 @@ def _decompress(data: bytes, max_bytes: int) -> bytes:
 def _too_large(max_bytes: int) -> Refused:
     return Refused(
         RefusalCode.PAYLOAD_TOO_LARGE,
-        f"a manifest has at most {max_bytes} bytes after decompression (JOBS_MAX_MANIFEST_BYTES): send several jobs",
+        f"at most {max_bytes} bytes are taken, after decompression (JOBS_MAX_MANIFEST_BYTES): send several requests",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -18,12 +18,14 @@ from slipstream.jobs.ledger import JobSnapshot
 from slipstream.jobs.messages import JobLog, to_json
 from slipstream.jobs.service import Service
 
+T = TypeVar("T")
+
 Limit = Annotated[int, msgspec.Meta(ge=1, le=1_000)]
 Natural = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class JobsQuery(msgspec.Struct, forbid_unknown_fields=True):
-    state: str = ""
+    state: Literal["", "queued", "in_progress", "partial", "completed", "failed"] = ""
     tenant: str = ""
     type: str = ""
     limit: Limit = 100
@@ -142,10 +144,13 @@ class Operators:
         await self._service.rebuild()
         return json_answer({"counts": self._service.ledger.counts()})
 
-    async def _body(self, request: Request, kind: Any) -> Any:
-        """Raises msgspec.DecodeError, and Refused for one that is too large."""
+    async def _body(self, request: Request, kind: type[T]) -> T:
+        """Raises msgspec.DecodeError."""
         data = await read_body(request, self._service.settings.max_manifest_bytes)
-        return msgspec.json.decode(data or b"{}", type=kind)
+        try:
+            return msgspec.json.decode(data or b"{}", type=kind)
+        except (UnicodeDecodeError, RecursionError) as error:
+            raise msgspec.DecodeError(f"the body is no JSON that could be read: {error}") from error
 
     def _job(self, request: Request) -> JobSnapshot:
         job_id = request.path_params["job_id"]

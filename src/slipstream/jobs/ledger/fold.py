@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -39,7 +39,7 @@ class Row(msgspec.Struct, gc=False):
     begun: int = 0
     counted_completed: int = 0
     counted_failed: int = 0
-    told_ms: int = 0
+    told_ms: int = -1
     told_completed: int = 0
     told_failed: int = 0
     error_code: str = ""
@@ -110,7 +110,8 @@ def queue(
     now_ms: int,
 ) -> None:
     """The ingress has taken it on."""
-    row = load(cursor, job_id) or Row(job_id, created_ms=now_ms, updated_ms=now_ms)
+    # As its id says, and not as the clock does: a ledger that is made anew has only the id.
+    row = load(cursor, job_id) or Row(job_id, created_ms=made_at_ms(job_id) or now_ms, updated_ms=now_ms)
     row.job_type, row.tenant, row.manifest_key = job_type, tenant, manifest_key
     row.declared = max(row.declared, len(resources))
     cursor.executemany(
@@ -137,7 +138,7 @@ def fold_logs(
         is_first = row.log_offset < 0 and of_job[0].offset >= 0
         if is_first:
             row.log_offset, row.log_partition = of_job[0].offset, partition
-        if _fold_job(cursor, row, of_job, now_ms) or is_first:
+        if _fold_job(cursor, row, of_job) or is_first:
             row.untold, row.updated_ms = 1, max(now_ms, row.updated_ms + 1)
             save(cursor, row)
             changed.append(row.snapshot())
@@ -152,34 +153,33 @@ def _new(told: Told, now_ms: int) -> Row:
     return Row(told.job_id, created_ms=created_ms, updated_ms=now_ms)
 
 
-def _fold_job(cursor: sqlite3.Cursor, row: Row, heard: list[Told], now_ms: int) -> bool:
+def _fold_job(cursor: sqlite3.Cursor, row: Row, heard: list[Told]) -> bool:
     """Whether any of it was news. One statement reads what is known of the resources, one writes it, however many."""
-    ranks = _ranks(cursor, row.job_id, {told.resource_id for told in heard})
+    ids = list({told.resource_id for told in heard})
+    # Not as JSON: SQLite ends a text in it at the first NUL, and two ids would become one.
+    known: dict[str, _Resource] = {
+        values[1]: values
+        for values in cursor.execute(
+            f"SELECT {RESOURCE} FROM resources WHERE job_id = ? AND resource_id IN ({', '.join('?' * len(ids))})",
+            (row.job_id, *ids),
+        )
+    }
     is_ours = _is_ours(cursor, row.job_id)
-    news: dict[str, Told] = {}
+    news: dict[str, _Resource] = {}
+    is_news = False
     for told in heard:
-        before = ranks.get(told.resource_id, -1)
-        if before < 0 and is_ours:
+        before = known.get(told.resource_id)
+        if before is None and is_ours:
             continue  # the ingress knows what it consists of
-        if told.rank > before or told.rank == before == Rank.FAILED:
-            _count(row, told, before)
-            ranks[told.resource_id] = told.rank
-            news[told.resource_id] = told
+        is_news |= _note(row, told)
+        now = _resource(row.job_id, told)
+        if before is None or _order(now) > _order(before):
+            _count(row, told, -1 if before is None else before[2])
+            known[told.resource_id] = news[told.resource_id] = now
     cursor.executemany(
-        "REPLACE INTO resources VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [_resource(row.job_id, told, now_ms) for told in news.values()],
+        f"REPLACE INTO resources ({RESOURCE}) VALUES ({', '.join('?' * len(RESOURCE.split(', ')))})", news.values()
     )
-    return bool(news)
-
-
-def _ranks(cursor: sqlite3.Cursor, job_id: str, resources: set[str]) -> dict[str, int]:
-    select = "SELECT resource_id, rank FROM resources WHERE job_id = ? AND resource_id"
-    ids = msgspec.json.encode(list(resources)).decode()
-    found = cursor.execute(f"{select} IN (SELECT value FROM json_each(?))", (job_id, ids)).fetchall()
-    for odd in resources:
-        if "\0" in odd:  # where a text of json_each ends
-            found += cursor.execute(f"{select} = ?", (job_id, odd)).fetchall()
-    return dict(found)
+    return is_news or bool(news)
 
 
 def _is_ours(cursor: sqlite3.Cursor, job_id: str) -> bool:
@@ -188,28 +188,42 @@ def _is_ours(cursor: sqlite3.Cursor, job_id: str) -> bool:
     return found is not None
 
 
-def _count(row: Row, told: Told, before: int) -> None:
+def _note(row: Row, told: Told) -> bool:
+    """What is said of the job besides its numbers. Whether it is news."""
     fields = told.fields
     if not row.job_type and fields.get("job_type"):
         row.job_type, row.tenant = _short(fields["job_type"]), _short(fields.get("tenant"))
         row.manifest_key = _short(fields.get("manifest_key"))
+    if told.rank != Rank.FAILED:
+        return False
+    error = (told.at_ms, _short(fields.get("code")), _short(told.message))
+    if error <= (row.error_ms, row.error_code, row.error_message):
+        return False
+    row.error_ms, row.error_code, row.error_message = error
+    return True
+
+
+def _count(row: Row, told: Told, before: int) -> None:
     row.known += before < 0
     row.begun = 1
     row.counted_failed += (told.rank == Rank.FAILED) - (before == Rank.FAILED)
-    row.counted_completed += told.rank == Rank.COMPLETED
-    if told.rank == Rank.FAILED and told.at_ms >= row.error_ms:
-        row.error_code, row.error_message = _short(fields.get("code")), _short(told.message)
-        row.error_ms = told.at_ms
-    elif told.rank == Rank.COMPLETED and row.told_failed and before == Rank.FAILED:
+    row.counted_completed += (told.rank == Rank.COMPLETED) - (before == Rank.COMPLETED)
+    if told.rank == Rank.COMPLETED and row.told_failed and before == Rank.FAILED:
         row.told_failed -= 1  # a replay: what was told before it no longer holds
 
 
-def _resource(job_id: str, told: Told, now_ms: int) -> tuple[Any, ...]:
+_Resource: TypeAlias = tuple[Any, ...]
+RESOURCE = (
+    "job_id, resource_id, rank, key, size, sha256, mime, error_code, error_message, attempts, updated_ms, storage"
+)
+
+
+def _resource(job_id: str, told: Told) -> _Resource:
     get = told.fields.get
     return (
         job_id,
         told.resource_id,
-        told.rank,
+        int(told.rank),
         _short(get("key")),
         _number(get("bytes")),
         _short(get("sha256")),
@@ -217,28 +231,36 @@ def _resource(job_id: str, told: Told, now_ms: int) -> tuple[Any, ...]:
         _short(get("code")),
         _short(told.message) if told.rank == Rank.FAILED else "",
         _number(get("attempts")),
-        told.at_ms or now_ms,
+        told.at_ms,
         _short(get("storage")),
     )
 
 
+def _order(resource: _Resource) -> tuple[Any, ...]:
+    """The greatest of all that was heard is what holds, in whichever order it came: the rank first, then the newest of
+    those that have the same end. That it was started again is no news."""
+    rank, updated_ms = resource[2], resource[10]
+    return (rank, updated_ms, resource) if rank >= Rank.FAILED else (rank,)
+
+
 def fold_status(cursor: sqlite3.Cursor, status: dict[str, Any], now_ms: int) -> JobSnapshot | None:
-    """What somebody says of a job on jobs.status: the newest counts. None if it is no news."""
+    """What somebody says of a job on jobs.status: of numbers the newest count. None if it is no news."""
     if _is_ours(cursor, status["job_id"]):
         return None
-    row = load(cursor, status["job_id"])
     at_ms = min(status["timestamp_ms"], now_ms + CLOCKS_DIFFER_MS)
-    if row is None:
-        created_ms = made_at_ms(status["job_id"]) or at_ms or now_ms
-        row = Row(status["job_id"], created_ms=created_ms, updated_ms=at_ms or now_ms, told_ms=-1)
-    if at_ms < row.told_ms:
-        return None
-    row.told_ms = at_ms
+    found = load(cursor, status["job_id"])
+    row = found or Row(
+        status["job_id"], created_ms=made_at_ms(status["job_id"]) or at_ms or now_ms, updated_ms=at_ms or now_ms
+    )
+    before = _said(row)
     row.job_type = row.job_type or _short(status["job_type"])
     row.tenant = row.tenant or _short(status["tenant"])
     row.manifest_key = row.manifest_key or _short(status["manifest_key"])
     row.declared = max(row.declared, status["resources_total"])
-    row.told_completed, row.told_failed = status["resources_completed"], status["resources_failed"]
+    completed, failed = status["resources_completed"], status["resources_failed"]
+    # Of two in the same millisecond the one that is further on is the later.
+    if (at_ms, completed + failed) > (row.told_ms, row.told_completed + row.told_failed):
+        row.told_ms, row.told_completed, row.told_failed = at_ms, completed, failed
     if status["is_begun"]:
         row.begun = 1
     if status["last_error_code"] and at_ms >= row.error_ms:
@@ -246,7 +268,13 @@ def fold_status(cursor: sqlite3.Cursor, status: dict[str, Any], now_ms: int) -> 
         row.error_ms = at_ms
     row.updated_ms = max(row.updated_ms, at_ms)
     save(cursor, row)
-    return row.snapshot()
+    return row.snapshot() if found is None or _said(row) != before else None
+
+
+def _said(row: Row) -> tuple[Any, ...]:
+    """What a JobStatus of it would say, but for when."""
+    snapshot = row.snapshot()
+    return msgspec.structs.astuple(msgspec.structs.replace(snapshot, updated_ms=0))
 
 
 IDLE = "updated_ms < ? AND (state IN ('partial', 'completed', 'failed') OR updated_ms < ?)"
@@ -279,7 +307,6 @@ def _remove(cursor: sqlite3.Cursor, jobs: list[tuple[str]]) -> None:
 def start_over(cursor: sqlite3.Cursor) -> None:
     """Read the streams again from their beginnings. What is known stays: to hear it again changes nothing."""
     cursor.execute("DELETE FROM positions")
-    cursor.execute("UPDATE jobs SET told_ms = 0")
 
 
 def _count_known(cursor: sqlite3.Cursor, job_id: str) -> int:

@@ -160,13 +160,12 @@ class Ledger:
         """Dead letters, by partition and offset."""
         await self._write(_dealt_with, list(places), became, now_ms())
 
-    async def forget(self, keep_ms: int, keep_unended_ms: int = 0) -> int:
+    async def forget(self, keep_ms: int, keep_unended_ms: int | None = None) -> int:
         """Jobs that nothing has happened to for so long; those that have not ended, for the longer of the two. Returns
         how many there were."""
         total, now = 0, now_ms()
-        while forgotten := await self._write(
-            fold.forget, now - keep_ms, now - max(keep_ms, keep_unended_ms), FORGET_JOBS
-        ):
+        longer_ms = keep_ms if keep_unended_ms is None else max(keep_ms, keep_unended_ms)
+        while forgotten := await self._write(fold.forget, now - keep_ms, now - longer_ms, FORGET_JOBS):
             total += forgotten
         return total
 
@@ -181,8 +180,8 @@ class Ledger:
         return rows[0][0] if rows else 0
 
     def job(self, job_id: str) -> JobSnapshot | None:
-        row = fold.load(self._reads, job_id)
-        return None if row is None else row.snapshot()
+        rows = self._read(f"SELECT {fold.COLUMNS} FROM jobs WHERE job_id = ?", job_id)
+        return fold.Row(*rows[0]).snapshot() if rows else None
 
     def jobs(
         self,
@@ -235,8 +234,16 @@ class Ledger:
 
     def is_shared(self, resource: ResourceSnapshot, job_id: str) -> bool:
         """Whether another job has stored something in the same place."""
-        statement = "SELECT 1 FROM resources WHERE key = ? AND key <> '' AND storage = ? AND job_id <> ? LIMIT 1"
-        return bool(self._read(statement, resource.key, resource.storage, job_id))
+        shared = (
+            "SELECT 1 FROM resources WHERE key = ? AND key <> '' AND instr(key, job_id) = 0 "
+            "AND storage = ? AND job_id <> ? LIMIT 1"
+        )
+        if self._read(shared, resource.key, resource.storage, job_id):
+            return True
+        # Where the key has the id of a job in it, that job is asked: there is no index of those.
+        others = [part for part in resource.key.split("/") if part != job_id]
+        own = "SELECT 1 FROM resources WHERE job_id = ? AND key = ? AND storage = ? LIMIT 1"
+        return any(self._read(own, other, resource.key, resource.storage) for other in others)
 
     def idle(self, before_ms: int, unended_before_ms: int) -> list[JobSnapshot]:
         """Those that nothing has happened to since: that have ended, and that have not."""

@@ -12,7 +12,7 @@ SCHEMA = (
         job_id TEXT PRIMARY KEY, job_type TEXT NOT NULL, tenant TEXT NOT NULL, manifest_key TEXT NOT NULL,
         state TEXT NOT NULL, declared INTEGER NOT NULL DEFAULT 0, known INTEGER NOT NULL DEFAULT 0,
         begun INTEGER NOT NULL DEFAULT 0, counted_completed INTEGER NOT NULL DEFAULT 0,
-        counted_failed INTEGER NOT NULL DEFAULT 0, told_ms INTEGER NOT NULL DEFAULT 0,
+        counted_failed INTEGER NOT NULL DEFAULT 0, told_ms INTEGER NOT NULL DEFAULT -1,
         told_completed INTEGER NOT NULL DEFAULT 0, told_failed INTEGER NOT NULL DEFAULT 0,
         error_code TEXT NOT NULL DEFAULT '', error_message TEXT NOT NULL DEFAULT '',
         error_ms INTEGER NOT NULL DEFAULT 0,
@@ -30,7 +30,8 @@ SCHEMA = (
         attempts INTEGER NOT NULL DEFAULT 0, updated_ms INTEGER NOT NULL DEFAULT 0,
         storage TEXT NOT NULL DEFAULT '',
         PRIMARY KEY (job_id, resource_id)) WITHOUT ROWID""",
-    "CREATE INDEX resources_by_key ON resources (key) WHERE key <> ''",
+    # Of those that jobs may share: most keys have the job's id in them, and an index of all would cost each a write.
+    "CREATE INDEX resources_by_key ON resources (key) WHERE key <> '' AND instr(key, job_id) = 0",
     """CREATE TABLE submissions (
         job_id TEXT PRIMARY KEY, tenant TEXT NOT NULL, job_type TEXT NOT NULL, idempotency_key TEXT,
         digest BLOB NOT NULL, trace_id TEXT NOT NULL, stage TEXT NOT NULL, resources INTEGER NOT NULL,

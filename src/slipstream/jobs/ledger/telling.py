@@ -15,6 +15,9 @@ from slipstream.jobs.messages import NAME_CHARS_MAX, DownloadTask, JobLog
 STEP = "step"
 STARTED, DOWNLOADED, STORED, RETRY, FAILED = "started", "downloaded", "stored", "retry", "failed"
 
+AT_MS_MAX = 2**53
+"""Whatever a stranger says: the ledger has room for it, and so has every reader of JSON."""
+
 _RANKS = {STARTED: Rank.IN_PROGRESS, FAILED: Rank.FAILED, STORED: Rank.COMPLETED}
 
 
@@ -36,7 +39,8 @@ def told(log: JobLog, offset: int) -> Told | None:
     rank = _RANKS.get(log.fields.get(STEP, ""))
     if rank is None or not all(0 < len(name) <= NAME_CHARS_MAX for name in (log.job_id, log.resource_id)):
         return None
-    return Told(log.job_id, log.resource_id, rank, offset, log.timestamp_ms, log.fields, log.message)
+    at_ms = min(log.timestamp_ms, AT_MS_MAX)
+    return Told(log.job_id, log.resource_id, rank, offset, at_ms, log.fields, log.message)
 
 
 def started_fields(task: DownloadTask) -> dict[str, str]:
