@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gzip
 import hashlib
 import json
@@ -49,10 +50,16 @@ DATE = "Tue, 02 Jan 2024 00:00:00 GMT"
 TEN_TB = 10 * 10**12
 
 
+@functools.lru_cache(64)
 def body(size: int) -> bytes:
     """The bytes of /ok/<size>: not all the same, so that a part in the wrong place is noticed."""
     blocks = (hashlib.sha256(number.to_bytes(8, "big")).digest() for number in range(size // 32 + 1))
     return b"".join(blocks)[:size]
+
+
+@functools.lru_cache
+def _bomb() -> bytes:
+    return gzip.compress(bytes(20 << 20))
 
 
 class Request(msgspec.Struct):
@@ -289,7 +296,7 @@ class Answer:
             await self.write(piece)
 
     async def on_bomb(self) -> bool:
-        return await self.send(200, gzip.compress(bytes(20 << 20)), {"Content-Encoding": "gzip"})
+        return await self.send(200, _bomb(), {"Content-Encoding": "gzip"})
 
     # Encodings
 
