@@ -276,11 +276,13 @@ def _job_rows(name: str, rounds: list[JobsMeasured]) -> list[Row]:
     resources = JOBS * RESOURCES
     rate = statistics.median(resources / each.jobs_s for each in rounds)
     ratio = statistics.median(each.bare_s / each.jobs_s for each in rounds)
+    to_httpx = statistics.median(each.httpx_s / each.jobs_s for each in rounds)
     grown = statistics.median(each.memory_mb[-1] / each.memory_mb[0] for each in rounds)
     memory_mb = statistics.median(each.memory_mb[-1] for each in rounds)
     what = f"download jobs on {name}: {resources:,} files of 4 KiB"
     return [
         Row(f"{what} (÷ bare aiohttp loop)", "", "", f"{rate:,.0f}/s", f"{ratio:.2f}", "≥ 0.50", ratio >= 0.5),
+        Row(f"{what} (÷ bare httpx loop)", "", "", "", f"{to_httpx:.2f}", "≥ 0.50", to_httpx >= 0.5),
         Row(f"{what}: memory (÷ after a fifth)", "", "", f"{memory_mb:.0f} MB", f"{grown:.2f}", "≤ 1.20", grown <= 1.2),
     ]
 

@@ -1,8 +1,8 @@
 """Download jobs next to a bare loop: the same small files from the same server, as many at a time, in turns.
 
-The bare loop is aiohttp's client reading each body, and nothing else. Jobs are what a user runs: manifests are posted
-to the service, and it is done when the ledger says that every resource is stored, synced to disk and counted. Runs in a
-process of its own and prints one JSON line.
+The bare loops are the clients of aiohttp and of httpx reading each body, and nothing else. Jobs are what a user runs:
+manifests are posted to the service, and it is done when the ledger says that every resource is stored, synced to disk
+and counted. Runs in a process of its own and prints one JSON line.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
+import httpx
 import msgspec
 import uvloop
 
@@ -41,7 +42,9 @@ class Plan(msgspec.Struct, kw_only=True):
 
 class Measured(msgspec.Struct, kw_only=True):
     bare_s: float
-    """For all resources, the mean of before and after."""
+    """For all resources with aiohttp, the mean of before and after."""
+    httpx_s: float
+    """The same with httpx, from a tenth of them."""
     jobs_s: float
     memory_mb: list[float]
     """Of the processes that do the work: after a fifth of the resources, and after all."""
@@ -52,7 +55,8 @@ async def measure(plan: Plan) -> Measured:
     async with running(plan) as (url, pids):
         jobs_s, memory_mb = await jobs(plan, url, pids)
     after = await bare(plan)
-    return Measured(bare_s=(before + after) / 2, jobs_s=jobs_s, memory_mb=memory_mb)
+    httpx_s = await bare_httpx(plan)
+    return Measured(bare_s=(before + after) / 2, httpx_s=httpx_s, jobs_s=jobs_s, memory_mb=memory_mb)
 
 
 async def bare(plan: Plan) -> float:
@@ -67,6 +71,19 @@ async def bare(plan: Plan) -> float:
         began = time.perf_counter()
         await asyncio.gather(*(fetch() for _ in range(CONCURRENCY)))
         return time.perf_counter() - began
+
+
+async def bare_httpx(plan: Plan) -> float:
+    left = iter(range(JOBS * RESOURCES // 10))
+    async with httpx.AsyncClient(limits=httpx.Limits(max_connections=CONCURRENCY)) as client:
+
+        async def fetch() -> None:
+            for number in left:
+                await client.get(f"http://127.0.0.1:{plan.port}/bare/{number}")
+
+        began = time.perf_counter()
+        await asyncio.gather(*(fetch() for _ in range(CONCURRENCY)))
+        return 10 * (time.perf_counter() - began)
 
 
 async def jobs(plan: Plan, url: str, pids: list[int]) -> tuple[float, list[float]]:

@@ -282,7 +282,9 @@ class Ingress:
         job = self._ledger.job(kept.job_id)
         if job is None or job.state == "queued":
             await self._tell_queued(kept, key, len(tasks))
-        drafts = [_draft(task) for task in tasks]
+        # The very same for all of them, which the bus then looks at once.
+        attributes = attributes_of("DownloadTask", kept.job_id, kept.trace_id)
+        drafts = [_draft(task, attributes) for task in tasks]
         for first in range(0, len(drafts), TOGETHER):
             await self._bus.publish_all(self._streams.tasks.topic, drafts[first : first + TOGETHER])
 
@@ -369,11 +371,6 @@ class Ingress:
         log.info("job %s, which was left unpublished, is finished", submission.job_id)
 
 
-def _draft(task: DownloadTask) -> Draft:
+def _draft(task: DownloadTask, attributes: dict[str, str]) -> Draft:
     """By its id it is known again, if it is published once more."""
-    return Draft(
-        encode(task),
-        attributes_of("DownloadTask", task.job_id, task.trace_id),
-        task.job_id,
-        message_id("task", task.job_id, task.resource_id),
-    )
+    return Draft(encode(task), attributes, task.job_id, message_id("task", task.job_id, task.resource_id))

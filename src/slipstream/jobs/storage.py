@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import datetime as dt
 import os
 import re
 import tempfile
-import threading
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from queue import SimpleQueue
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
@@ -21,6 +18,7 @@ from obstore.store import LocalStore, ObjectStore, from_url
 
 from slipstream.jobs.config import JobConfig, StorageConfig
 from slipstream.jobs.errors import InvalidJobs, JobsError
+from slipstream.jobs.folder import Folder, sweep
 
 if TYPE_CHECKING:
     from obstore.store import RetryConfig
@@ -38,8 +36,6 @@ RETRIES: RetryConfig = {
     "backoff": {"init_backoff": dt.timedelta(milliseconds=100), "max_backoff": dt.timedelta(seconds=1), "base": 2},
 }
 """Of single requests: whoever stores something tries it again by itself, and a crawler waits for the ingress."""
-
-_STOP = None
 _XML = re.compile(r"<\?xml.*?<Code>([^<]*)</Code>.*?<Message>([^<]*)</Message>.*", re.DOTALL)
 
 
@@ -63,10 +59,11 @@ class Storage:
         self.name = name
         self.shown = _shown(config.url)
         """Without names and passwords."""
-        self._store, folder = _open(config)
-        self._folder = folder
-        self._keeps_attributes = folder is None
-        self._sync = _Sync(folder) if folder is not None and sync else None
+        self._store, self._path = _open(config)
+        self._is_synced = sync
+        self._folder: Folder | None = None
+        if isinstance(self._store, LocalStore) and self._path is not None:
+            self._folder = Folder(self._path, self._store, sync=sync)
 
     async def put(
         self, key: str, content: Content, *, mime: str = "", metadata: Mapping[str, str] | None = None
@@ -74,15 +71,17 @@ class Storage:
         """Raises StorageFailed. A file is read from its beginning, and never held in memory as a whole."""
         attributes = self._attributes(mime, metadata)
         try:
-            if isinstance(content, bytes):
+            if isinstance(content, bytes) and self._folder is not None:
+                await self._folder.put(key, content)
+            elif isinstance(content, bytes):
                 await obstore.put_async(self._store, key, content, attributes=attributes, use_multipart=False)
             else:
                 await asyncio.to_thread(content.seek, 0)
                 await obstore.put_async(
                     self._store, key, content, attributes=attributes, max_concurrency=PARTS_AT_A_TIME
                 )
-            if self._sync is not None:
-                await self._sync.done(key)
+                if self._folder is not None and self._is_synced:
+                    await self._folder.sync(key)
         except Exception as error:  # a panic of the store's own is one, too
             raise self._failed(f"{key} cannot be stored", error) from error
 
@@ -110,8 +109,8 @@ class Storage:
     async def sweep(self, key: str) -> None:
         """Removes what whoever was killed while storing it has left beside it: a store writes a file to its end before
         it has its name. Should somebody be alive after all, who writes it now, that attempt fails and is made again."""
-        if self._folder is not None:
-            await asyncio.to_thread(_sweep, self._folder / key)
+        if self._path is not None:
+            await asyncio.to_thread(sweep, self._path / key)
 
     async def keys(self, prefix: str) -> AsyncIterator[str]:
         """Of everything below the prefix. Raises StorageFailed."""
@@ -124,9 +123,9 @@ class Storage:
 
     async def check(self) -> None:
         """Raises StorageFailed if it does not answer, or a folder cannot be written to."""
-        if self._folder is not None:
+        if self._path is not None:
             try:
-                await asyncio.to_thread(_try_out, self._folder)
+                await asyncio.to_thread(_try_out, self._path)
             except OSError as error:
                 raise self._failed("nothing can be stored", error) from error
             return
@@ -136,12 +135,12 @@ class Storage:
             return
 
     def close(self) -> None:
-        if self._sync is not None:
-            self._sync.close()
+        if self._folder is not None:
+            self._folder.close()
 
     def _attributes(self, mime: str, metadata: Mapping[str, str] | None) -> Any:
         """A folder has no place for them."""
-        if not self._keeps_attributes:
+        if self._folder is not None:
             return None
         is_mime = bool(mime) and mime.isascii() and mime.isprintable()  # a hint that cannot be one is none
         return {**({"Content-Type": mime} if is_mime else {}), **(metadata or {})} or None
@@ -168,107 +167,6 @@ class Storages:
     def close(self) -> None:
         for storage in self._by_name.values():
             storage.close()
-
-
-class _Sync:
-    """Has what was written to a folder on its disk before anybody counts on it: a store writes files and renames them,
-    and leaves it to the system when they reach the disk.
-
-    A thread of its own, which syncs everything that was asked for while it was busy, and then says so once.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._asked: SimpleQueue[tuple[asyncio.Future[None], str] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="slipstream-object-sync", daemon=True)
-        self._thread.start()
-
-    def done(self, key: str) -> asyncio.Future[None]:
-        """Done when the file, and its name, are on the disk."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._asked.put((future, key))
-        return future
-
-    def close(self) -> None:
-        self._asked.put(_STOP)
-        self._thread.join()
-
-    def _run(self) -> None:
-        while (first := self._asked.get()) is not _STOP:
-            batch = [first]
-            is_last = False
-            while not self._asked.empty():
-                item = self._asked.get()
-                if item is _STOP:
-                    is_last = True
-                    break
-                batch.append(item)
-            self._sync(batch)
-            if is_last:
-                return
-
-    def _sync(self, batch: list[tuple[asyncio.Future[None], str]]) -> None:
-        failure: OSError | None = None
-        try:
-            if SYNCFS is not None:
-                _syncfs(self._folder)
-            else:
-                _sync_each(self._folder, [key for _, key in batch])
-        except OSError as error:
-            failure = error
-        loop = batch[0][0].get_loop()
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(_tell, [future for future, _ in batch], failure)
-
-
-def _tell(futures: list[asyncio.Future[None]], failure: OSError | None) -> None:
-    for future in futures:
-        if future.done():
-            continue  # whoever waited has gone
-        if failure is None:
-            future.set_result(None)
-        else:
-            future.set_exception(failure)
-
-
-# Linux's own: one call for all files and their names. Of 32 new ones it took 0.9 ms. To sync each of them took 7.5 ms,
-# and what costs more: Python's lock a hundred times.
-SYNCFS = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
-
-
-def _syncfs(folder: Path) -> None:
-    assert SYNCFS is not None
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        if SYNCFS(descriptor) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), str(folder))
-    finally:
-        os.close(descriptor)
-
-
-def _sync_each(folder: Path, keys: list[str]) -> None:
-    """The files, and then the folders that hold their names, and those above that may be new."""
-    for key in keys:
-        _fsync(folder / key)
-    for parent in {parent for key in keys for parent in (folder / key).parents}:
-        if parent == folder or folder in parent.parents:
-            _fsync(parent)
-
-
-def _sweep(path: Path) -> None:
-    if path.parent.is_dir():
-        for left in path.parent.iterdir():
-            if left.name.startswith(f"{path.name}#"):  # a # is escaped in keys
-                left.unlink(missing_ok=True)
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _open(config: StorageConfig) -> tuple[ObjectStore, Path | None]:
