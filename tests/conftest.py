@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +15,10 @@ from tests.server_process import ServerProcess
 # How long an example takes is no reason to fail: the machine is shared.
 settings.register_profile("slipstream", deadline=None)
 settings.load_profile("slipstream")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As in the background of a shell: the programs that are started here would never hear of Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 StartServer = Callable[..., ServerProcess]
 

@@ -76,7 +76,7 @@ async def test_every_route_is_in_the_table(tmp_path: Path) -> None:
     async with laboratory(tmp_path, worker=False) as lab:
         routes = [route for route in create_app(lab.service).routes if isinstance(route, Route)]
     there = {
-        f"{method} {route.path.replace('{job_id}', '{id}')}"
+        f"{method} {route.path.replace('{job_id:path}', '{id}')}"
         for route in routes
         for method in (route.methods or set()) - {"HEAD"}
     }

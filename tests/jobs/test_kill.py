@@ -111,7 +111,7 @@ async def test_every_object_is_there_once_though_workers_are_killed(driver: str,
         environment = {**site.environment(), "JOBS_STORAGE": str(tmp_path / "objects")}
         async with (
             hostile_server() as server,
-            laboratory(tmp_path, worker=False, bus=site.settings()) as lab,
+            laboratory(tmp_path, worker=False, bus=site.settings(), ack_deadline_ms=1_000) as lab,
             crew("worker", environment=environment) as workers,
         ):
             jobs = [await lab.submit(_urls(server, number)) for number in range(JOBS)]
@@ -121,7 +121,7 @@ async def test_every_object_is_there_once_though_workers_are_killed(driver: str,
                 asked = len(server.requests)
                 await lab.until(
                     lambda asked=asked: (
-                        len(server.requests) >= asked + 100  # type: ignore[misc]
+                        len(server.requests) >= asked + 60  # type: ignore[misc]
                         or all((job := lab.service.ledger.job(each)) and job.is_ended for each in jobs)
                     )
                 )

@@ -43,6 +43,25 @@ async def test_a_task_that_has_to_wait_for_long_is_given_back_and_done_later(tmp
 
 
 @in_loop
+async def test_attempts_count_on_though_the_task_is_given_back_in_between(tmp_path: Path) -> None:
+    async with hostile_server() as server, laboratory(tmp_path, hold_ms=1, max_attempts=2) as lab:
+        job_id = await lab.submit({"a": server.url("/retry-after/1/b?times=9")})
+        job = await lab.ended(job_id)
+        assert job.state == "failed"
+        resource = lab.resources(job_id)["a"]
+        assert (resource.error_code, resource.attempts) == ("DOWNLOAD_HTTP_STATUS", 2)
+
+
+@in_loop
+async def test_a_password_in_a_url_is_in_no_log(tmp_path: Path) -> None:
+    async with hostile_server() as server, laboratory(tmp_path) as lab:
+        job_id = await lab.submit({"a": server.url("/ok/10").replace("://", "://ada:secret@")})
+        await lab.ended(job_id)
+        assert server.requests[-1].headers["authorization"]
+        assert not [log for log in await lab.logs(job_id) if "secret" in str(log)]
+
+
+@in_loop
 async def test_an_upload_that_fails_is_tried_again_without_another_download(tmp_path: Path) -> None:
     puts = 0
     original = Storage.put

@@ -146,7 +146,7 @@ async def _deal(jobs: JobsClient, output: Output, given: dict[str, Any], *, disc
     everything, dry_run = given.pop("everything"), given.pop("dry_run")
     if not everything and not any(given.values()):
         raise click.UsageError(NOTHING_SELECTED)
-    dealt = await jobs.replay(_selection(given), discard=discard, dry_run=dry_run)
+    dealt = await jobs.replay(_selection(given), everything=everything, discard=discard, dry_run=dry_run)
     if output.as_json:
         output.json(dealt)
         return

@@ -130,8 +130,12 @@ class JobsClient:
             query["dealt_with"] = "true"
         return await self._call("GET", "/operators/dlq", LetterPage, query)
 
-    async def replay(self, selection: Selection, *, discard: bool = False, dry_run: bool = False) -> Dealt:
-        data = msgspec.json.encode({"select": selection, "discard": discard, "dry_run": dry_run})
+    async def replay(
+        self, selection: Selection, *, everything: bool = False, discard: bool = False, dry_run: bool = False
+    ) -> Dealt:
+        """A selection of nothing in particular is refused, unless `everything` is meant."""
+        asked = {"select": selection, "all": everything, "discard": discard, "dry_run": dry_run}
+        data = msgspec.json.encode(asked)
         return await self._call("POST", "/operators/replay", Dealt, data=data)
 
     async def cleanup(self, older_than_ms: int, *, objects: bool = False, dry_run: bool = False) -> Cleaned:

@@ -218,7 +218,7 @@ class Ingress:
             except (Refused, LedgerUnavailable):
                 raise
             except Exception as error:
-                log.exception("job %s cannot be finished", kept.job_id)
+                log.exception("the job %s cannot be finished", kept.job_id)
                 is_gone = isinstance(error, StorageFailed | _Unfinishable)
                 raise Refused(
                     RefusalCode.STORAGE_FAILED if is_gone else RefusalCode.HANDLER_FAILED,

@@ -18,6 +18,7 @@ from yarl import URL
 from slipstream.bus import Bus, InvalidArgument, Message, Retry
 from slipstream.jobs.config import JobConfig
 from slipstream.jobs.download.fetch import Fetched, Fetcher
+from slipstream.jobs.download.proxies import Pools
 from slipstream.jobs.download.spool import Spool
 from slipstream.jobs.errors import MalformedMessage
 from slipstream.jobs.failure import Code, TaskFailed
@@ -48,6 +49,7 @@ CORE_CHARS_MAX = 8192
 """Of each text in what is left of a task that is too large: as long as a URL may be."""
 CORE_BYTES_MAX = 64 * 1024
 """Of its bytes, likewise."""
+GIVEN_BACK_MAX = 10_000
 ATTEMPT_MAX = 1_000_000
 """What a stranger says were made: there is room for ours above it."""
 FIELD_CHARS_MAX = 1_000
@@ -68,6 +70,7 @@ class Worker:
         self._settings = settings
         self._planner = Planner(config, storages)
         self._streams = streams(settings.namespace)
+        self._given_back: dict[str, int] = {}
         self._bus: Bus
         self._fetcher: Fetcher
         self._reporter: Reporter
@@ -94,11 +97,15 @@ class Worker:
         except MalformedMessage as error:
             await self._bury(message, _remains(message), TaskFailed(Code.SYSTEM_MALFORMED_TASK, str(error)), 0)
             return
-        attempts = _Attempts(min(task.attempt, ATTEMPT_MAX))
+        before = self._given_back.pop(message.id, 0)
+        attempts = _Attempts(max(before, min(task.attempt, ATTEMPT_MAX)))
         try:
             await self._work(message, task, attempts, began_at)
         except TaskFailed as failure:
             await self._bury(message, task, failure, attempts.made)
+        except Retry:
+            self._remember(message, attempts)
+            raise
         self._metrics.seconds.observe(time.perf_counter() - began_at)
 
     async def _work(self, message: Message, task: DownloadTask, attempts: _Attempts, began_at: float) -> None:
@@ -135,6 +142,13 @@ class Worker:
             self._metrics.bytes.inc(spool.size)
         self._metrics.stored.inc()
 
+    def _remember(self, message: Message, attempts: _Attempts) -> None:
+        """How many were made at a task that is given back, for when it comes again: here, if we are the only worker.
+        Another begins to count anew, and in the end JOBS_MAX_DELIVERIES holds."""
+        self._given_back[message.id] = attempts.made
+        if len(self._given_back) > GIVEN_BACK_MAX:
+            del self._given_back[next(iter(self._given_back))]
+
     # Downloading
 
     async def _download(self, task: DownloadTask, plan: Plan, spool: Spool, attempts: _Attempts) -> Fetched:
@@ -143,7 +157,7 @@ class Worker:
             if self._fetcher.hosts.is_any_held:
                 self._wait_elsewhere(self._fetcher.hosts.delay_s(_host(task.url)), "its host asked to wait")
             attempts.made += 1
-            proxy = plan.proxies[(attempts.made - 1) % len(plan.proxies)]
+            proxy = Pools.pick(plan.proxies, attempts.made)
             try:
                 fetched = await self._fetcher.fetch(task.url, plan.headers, spool, proxy=proxy)
                 spool.verify()

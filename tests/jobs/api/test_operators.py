@@ -285,7 +285,9 @@ async def test_of_a_resource_with_several_dead_letters_one_replay_is_enough(tmp_
         for _ in range(2):
             await it.lab.service.bus.publish("fetchbox.jobs.tasks", task, key="j")
         await it.lab.buried(2)
-        dealt = await client.replay(Selection())
+        with pytest.raises(ServiceError, match="nothing is selected"):
+            await client.replay(Selection())
+        dealt = await client.replay(Selection(), everything=True)
         assert (len(dealt.letters), dealt.skipped) == (1, 1)
         await it.lab.buried(3)
         left = (await client.dead_letters(Selection())).letters

@@ -57,6 +57,8 @@ class DeadLettersQuery(msgspec.Struct, forbid_unknown_fields=True):
 
 class ReplayRequest(msgspec.Struct, forbid_unknown_fields=True):
     select: Selection = Selection()
+    all: bool = False
+    """Said by who selects nothing, and means it."""
     discard: bool = False
     """In place of a replay."""
     dry_run: bool = False
@@ -131,6 +133,8 @@ class Operators:
 
     async def replay(self, request: Request) -> Response:
         asked = await self._body(request, ReplayRequest)
+        if asked.select == Selection() and not asked.all:
+            raise msgspec.ValidationError("nothing is selected: say which in `select`, or that it is `all`")
         letters = self._service.dead_letters
         deal = letters.discard if asked.discard else letters.replay
         return json_answer(await deal(asked.select, dry_run=asked.dry_run))

@@ -5,6 +5,7 @@ The fields of a log are text. Those here are what the ledger adds up, so both si
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import msgspec
@@ -17,6 +18,9 @@ STARTED, DOWNLOADED, STORED, RETRY, FAILED = "started", "downloaded", "stored", 
 
 AT_MS_MAX = 2**53
 """Whatever a stranger says: the ledger has room for it, and so has every reader of JSON."""
+
+_USERINFO = re.compile(r"\A([A-Za-z]+://)[^/?#]*@")
+"""A password in a URL is for the server it is of, and for no log."""
 
 _RANKS = {STARTED: Rank.IN_PROGRESS, FAILED: Rank.FAILED, STORED: Rank.COMPLETED}
 
@@ -45,4 +49,5 @@ def told(log: JobLog, offset: int) -> Told | None:
 
 def started_fields(task: DownloadTask) -> dict[str, str]:
     """What the ledger cannot know of a job that did not come by the ingress."""
-    return {"job_type": task.job_type, "tenant": task.tenant, "manifest_key": task.manifest_key, "url": task.url}
+    url = _USERINFO.sub(r"\1", task.url, count=1)
+    return {"job_type": task.job_type, "tenant": task.tenant, "manifest_key": task.manifest_key, "url": url}
