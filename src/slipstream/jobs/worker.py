@@ -15,7 +15,8 @@ from collections.abc import AsyncIterator
 
 from yarl import URL
 
-from slipstream.bus import Bus, InvalidArgument, Message, Retry
+from slipstream.bus import Bus, Message, Retry
+from slipstream.jobs.burials import Burials
 from slipstream.jobs.config import JobConfig
 from slipstream.jobs.download.fetch import Fetched, Fetcher
 from slipstream.jobs.download.proxies import Pools
@@ -23,21 +24,15 @@ from slipstream.jobs.download.spool import Spool
 from slipstream.jobs.errors import MalformedMessage
 from slipstream.jobs.failure import Code, TaskFailed
 from slipstream.jobs.groups import worker_options
-from slipstream.jobs.ledger.telling import DOWNLOADED, FAILED, RETRY, STARTED, STORED, started_fields
+from slipstream.jobs.ledger.telling import DOWNLOADED, RETRY, STARTED, STORED, started_fields
 from slipstream.jobs.messages import (
-    NAME_CHARS_MAX,
-    DeadLetterTask,
     DownloadTask,
     LogLevel,
-    TaskAttributes,
-    decode,
     decode_task,
-    encode,
 )
 from slipstream.jobs.metrics import metrics_in
 from slipstream.jobs.plan import Plan, Planner
 from slipstream.jobs.provision import ensure_topics
-from slipstream.jobs.publishing import attributes_of, message_id
 from slipstream.jobs.reporter import Reporter
 from slipstream.jobs.settings import JobSettings
 from slipstream.jobs.storage import StorageFailed, Storages
@@ -45,14 +40,9 @@ from slipstream.jobs.streams import WORKERS, streams
 
 log = logging.getLogger(__name__)
 
-CORE_CHARS_MAX = 8192
-"""Of each text in what is left of a task that is too large: as long as a URL may be."""
-CORE_BYTES_MAX = 64 * 1024
-"""Of its bytes, likewise."""
 GIVEN_BACK_MAX = 10_000
 ATTEMPT_MAX = 1_000_000
 """What a stranger says were made: there is room for ours above it."""
-FIELD_CHARS_MAX = 1_000
 
 EXHAUSTED = "handed out {} times, and never done: workers died of it, or its host kept asking to wait"
 
@@ -71,17 +61,17 @@ class Worker:
         self._planner = Planner(config, storages)
         self._streams = streams(settings.namespace)
         self._given_back: dict[str, int] = {}
-        self._bus: Bus
         self._fetcher: Fetcher
         self._reporter: Reporter
+        self._burials: Burials
 
     @contextlib.asynccontextmanager
     async def running(self, bus: Bus) -> AsyncIterator[Worker]:
         settings = self._settings
-        self._bus = bus
         self._metrics = metrics_in(bus.registry)
         reporter = Reporter(bus, self._streams.logs.topic)
         async with Fetcher(settings) as self._fetcher, reporter.running() as self._reporter:
+            self._burials = Burials(bus, self._streams.dlq.topic, self._reporter)
             await ensure_topics(bus, self._streams)
             topic = self._streams.tasks.topic
             subscription = await bus.subscribe(topic, WORKERS, self._take, worker_options(settings))
@@ -95,14 +85,14 @@ class Worker:
         try:
             task = decode_task(message.data)
         except MalformedMessage as error:
-            await self._bury(message, _remains(message), TaskFailed(Code.SYSTEM_MALFORMED_TASK, str(error)), 0)
+            await self._burials.bury_malformed(message, error)
             return
         before = self._given_back.pop(message.id, 0)
         attempts = _Attempts(max(before, min(task.attempt, ATTEMPT_MAX)))
         try:
             await self._work(message, task, attempts, began_at)
         except TaskFailed as failure:
-            await self._bury(message, task, failure, attempts.made)
+            await self._burials.bury(message, task, failure, attempts.made)
         except Retry:
             self._remember(message, attempts)
             raise
@@ -224,46 +214,6 @@ class Worker:
             return TaskFailed(code, str(error), is_retryable=not error.is_denied)
         return None
 
-    # The end of those that cannot be done
-
-    async def _bury(self, message: Message, task: DownloadTask, failure: TaskFailed, attempts: int) -> None:
-        """The dead letter first: a resource that counts as failed is always to be found there."""
-        task.attempt = attempts
-        letter = DeadLetterTask(
-            task=task,
-            failure_code=failure.code,
-            failure_message=failure.message,
-            attempts=attempts,
-            failed_at_ms=time.time_ns() // 1_000_000,
-        )
-        try:
-            await self._publish_letter(message, letter)
-        except InvalidArgument:
-            # With the reason on top it is more than the bus takes, and would come again for ever.
-            letter.task.CopyFrom(_core(task))
-            letter.failure_message += "; the task is too large for a dead letter, which has only what it is about"
-            await self._publish_letter(message, letter)
-        self._metrics.tasks.labels("failed", failure.code).inc()
-        if task.job_id and task.resource_id:
-            await self._reporter.tell(
-                task,
-                FAILED,
-                failure.message,
-                {"code": failure.code, "attempts": attempts, **started_fields(task)},
-                LogLevel.LOG_LEVEL_ERROR,
-            )
-        log.info("%s of job %s is a dead letter: %s", task.resource_id, task.job_id, failure)
-
-    async def _publish_letter(self, message: Message, letter: DeadLetterTask) -> None:
-        task = letter.task
-        await self._bus.publish(
-            self._streams.dlq.topic,
-            encode(letter),
-            attributes_of("DeadLetterTask", task.job_id, task.trace_id),
-            task.job_id,
-            message_id=message_id("dead", message.topic, message.id, str(message.published_at.timestamp())),
-        )
-
 
 class _Attempts:
     """How many were made at a task."""
@@ -272,27 +222,6 @@ class _Attempts:
 
     def __init__(self, made: int) -> None:
         self.made = made
-
-
-def _remains(message: Message) -> DownloadTask:
-    """What cannot be read, whole, for whoever can: and of what it belongs to as much as is known, so that its job comes
-    to an end. Without a URL: nobody is to replay it as it is."""
-    remains = DownloadTask(job_id=message.key[:NAME_CHARS_MAX], attributes=TaskAttributes(extra=message.data))
-    with contextlib.suppress(MalformedMessage):
-        task = decode(DownloadTask, message.data)
-        remains.job_id = task.job_id[:NAME_CHARS_MAX] or remains.job_id
-        remains.resource_id = task.resource_id[:NAME_CHARS_MAX]
-        for name in ("job_type", "tenant", "manifest_key"):
-            setattr(remains, name, getattr(task, name)[:FIELD_CHARS_MAX])
-    return remains
-
-
-def _core(task: DownloadTask) -> DownloadTask:
-    """What it is about, of a task that is too large to be kept."""
-    texts = ("job_id", "job_type", "resource_id", "url", "manifest_key", "tenant", "trace_id")
-    core = DownloadTask(attempt=task.attempt, **{name: getattr(task, name)[:CORE_CHARS_MAX] for name in texts})
-    core.attributes.extra = task.attributes.extra[:CORE_BYTES_MAX]
-    return core
 
 
 def _host(url: str) -> str:
