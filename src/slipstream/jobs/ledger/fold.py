@@ -219,6 +219,8 @@ RESOURCE = (
 
 
 def _resource(job_id: str, told: Told) -> _Resource:
+    if told.rank < Rank.FAILED:
+        return (job_id, told.resource_id, int(told.rank), "", 0, "", "", "", "", 0, told.at_ms, "")
     get = told.fields.get
     return (
         job_id,
