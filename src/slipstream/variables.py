@@ -79,5 +79,7 @@ def _reason(error: msgspec.ValidationError, value: object) -> str:
     reason = str(error).partition(" - at ")[0]
     if not isinstance(value, str) or "Expected `" not in reason:
         return reason
-    wanted = reason.removeprefix("Expected `").partition("`")[0]
-    return {"bool": "true or false is wanted", "int": "a number is wanted"}.get(wanted, reason)
+    wanted, _, bound = reason.removeprefix("Expected `").partition("`")
+    if wanted in {"int", "float"}:
+        return f"a number{bound if bound.startswith((' >', ' <')) else ''} is wanted"
+    return "true or false is wanted" if wanted == "bool" else reason

@@ -108,7 +108,12 @@ def _check_objects(folder: Path) -> None:
 @in_loop
 async def test_every_object_is_there_once_though_workers_are_killed(driver: str, tmp_path: Path) -> None:
     with contextlib.closing(make_site(driver)) as site:
-        environment = {**site.environment(), "JOBS_STORAGE": str(tmp_path / "objects")}
+        # Slow enough that there is always something under way when one is killed, and another has begun.
+        environment = {
+            **site.environment(),
+            "JOBS_STORAGE": str(tmp_path / "objects"),
+            "JOBS_HOST_RATE_PER_S": "150",
+        }
         async with (
             hostile_server() as server,
             laboratory(tmp_path, worker=False, bus=site.settings(), ack_deadline_ms=1_000) as lab,

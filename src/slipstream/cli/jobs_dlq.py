@@ -84,7 +84,7 @@ async def list_letters(jobs: JobsClient, output: Output, limit: int, dealt_with:
 @click.argument("resource_id")
 @on_a_service
 async def show(jobs: JobsClient, output: Output, job_id: str, resource_id: str) -> None:
-    """Show the newest dead letter of a resource whole."""
+    """Show the newest dead letter of a resource whole, with its task as JSON."""
     from slipstream.jobs.dead_letters import Selection  # noqa: PLC0415
 
     page = await jobs.dead_letters(Selection(job_id=job_id, resource_id=resource_id, dealt_with=True), 1)
@@ -107,7 +107,8 @@ async def show(jobs: JobsClient, output: Output, job_id: str, resource_id: str) 
             ("code", letter.code),
             ("message", letter.message),
             ("became", letter.became or "-"),
-            ("place", f"{letter.partition}/{letter.offset}"),
+            ("place", f"partition {letter.partition}, offset {letter.offset} of jobs.dlq"),
+            ("task", bytes(letter.task).decode()),
             ("letters", page.total),
         ],
     )

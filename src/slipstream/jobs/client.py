@@ -63,7 +63,7 @@ class JobsClient:
     """
 
     def __init__(self, url: str = DEFAULT_URL, token: str = "") -> None:
-        self.url = url.rstrip("/")
+        self.url = (url if "://" in url else f"http://{url}").rstrip("/")
         self._headers = {"authorization": f"Bearer {token}"} if token else {}
         self._session: aiohttp.ClientSession | None = None
 
@@ -195,7 +195,7 @@ class _Exchange:
             response: aiohttp.ClientResponse = await self._request.__aenter__()
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise ServiceUnreachable(
-                f"no service answers at {self._url} ({error}): start one with `slipstream jobs serve`, or set JOBS_URL"
+                f"no service answers at {self._url} ({error}): start one with `slipstream jobs run`, or set JOBS_URL"
             ) from error
         if response.status not in self._statuses:
             try:

@@ -11,7 +11,7 @@ from slipstream.bus import Bus
 from slipstream.jobs.errors import MalformedMessage
 from slipstream.jobs.ledger import Ledger, Rank
 from slipstream.jobs.ledger.ledger import now_ms
-from slipstream.jobs.messages import DeadLetterTask, DownloadTask, check_task, decode, encode
+from slipstream.jobs.messages import DeadLetterTask, DownloadTask, check_task, decode, encode, to_json
 from slipstream.jobs.publishing import attributes_of, message_id
 from slipstream.jobs.streams import Streams
 
@@ -58,6 +58,8 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     attempts: int
     failed_at_ms: int
+    task: msgspec.Raw
+    """All of it, in the JSON form of its message; bytes are in base64."""
     became: str
     """`replayed`, `discarded`, `stored` if its resource is by now, or nothing."""
 
@@ -158,5 +160,6 @@ class DeadLetters:
             message=dead.failure_message,
             attempts=dead.attempts,
             failed_at_ms=dead.failed_at_ms,
+            task=msgspec.Raw(to_json(task).encode()),
             became=became,
         )

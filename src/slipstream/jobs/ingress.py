@@ -262,8 +262,8 @@ class Ingress:
             self._left.set()
             raise Refused(
                 RefusalCode.PUBLISH_FAILED,
-                f"job {kept.job_id} is stored, but its tasks could not be published: {error}. It is finished when the "
-                "bus is back; a repeat with the same idempotency key tells",
+                f"job {kept.job_id} is stored, but its tasks could not be published: {error}. It is finished by "
+                "itself when the bus is back; who sends it again with the same idempotency key gets the same job",
                 job_id=kept.job_id,
                 retry_after_s=1,
             ) from error

@@ -177,4 +177,7 @@ def _within(value: Any) -> Iterable[Any]:
 def _reason(error: Exception) -> str:
     """In terms of the manifest: `$.resources[3].url` is msgspec's way to say where."""
     text, _, where = str(error).partition(" - at `$")
-    return f"{where.strip('`.')}: {text}" if where.strip("`.") else text
+    if where.strip("`."):
+        return f"{where.strip('`.')}: {text}"
+    is_shape = isinstance(error, msgspec.ValidationError)
+    return text if is_shape else f"the body is no JSON ({text}): send a manifest"

@@ -6,6 +6,7 @@ import asyncio
 from unittest import mock
 
 import pytest
+import uvloop
 
 from slipstream.jobs.download import hosts as module
 from slipstream.jobs.download.hosts import Hosts
@@ -168,3 +169,25 @@ async def test_giving_back_more_than_was_given_is_an_error() -> None:
     with pytest.raises(AssertionError, match="more turns"):
         hosts.leave("h")
     hosts.close()
+
+
+def test_a_rate_is_kept_on_the_loop_of_the_commands_too() -> None:
+    """Many who wait for a host, and a timer that is due at once: uvloop's tells no time then."""
+
+    async def story() -> int:
+        hosts, done = Hosts(4, 2_000.0), 0
+
+        async def visit() -> None:
+            nonlocal done
+            await hosts.enter("a")
+            await asyncio.sleep(0)
+            hosts.leave("a")
+            done += 1
+
+        async with asyncio.timeout(30):
+            for _ in range(20):  # some come while a timer is set
+                await asyncio.gather(*(visit() for _ in range(25)))
+        hosts.close()
+        return done
+
+    assert uvloop.run(story()) == 500

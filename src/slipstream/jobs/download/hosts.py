@@ -136,9 +136,10 @@ class Hosts:
     def _wake(self, host: _Host) -> None:
         """One timer a host, however many wait there."""
         if host.timer is not None:
-            if host.timer.when() == host.ready_at and not host.timer.cancelled():
+            if host.wakes_at == host.ready_at:
                 return
             host.timer.cancel()
+        host.wakes_at = host.ready_at
         host.timer = self._loop.call_at(host.ready_at, self._on_time, host)
 
     def _on_time(self, host: _Host) -> None:
@@ -148,7 +149,7 @@ class Hosts:
 
 
 class _Host:
-    __slots__ = ("name", "next_at", "not_before", "running", "timer", "waiting")
+    __slots__ = ("name", "next_at", "not_before", "running", "timer", "waiting", "wakes_at")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -158,7 +159,9 @@ class _Host:
         """Of our own rate."""
         self.not_before = 0.0
         """What the host has asked for."""
-        self.timer: asyncio.TimerHandle | None = None
+        self.timer: asyncio.Handle | None = None
+        self.wakes_at = 0.0
+        """When it is due. The timer itself cannot be asked: uvloop's has no time if it was due at once."""
 
     @property
     def ready_at(self) -> float:

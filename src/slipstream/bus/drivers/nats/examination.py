@@ -80,6 +80,8 @@ async def _jetstream(js: JetStreamContext, prefix: str) -> AsyncIterator[Finding
             look = f"nats stream view {name}"
             yield Finding("warning", "dead letters", f"{kept:,} in {', '.join(subjects)}; look at them with: {look}")
         for consumer in await js.consumers_info(name):
+            if not consumer.config.durable_name and consumer.config.ack_policy == "none":
+                continue  # somebody reads or follows the stream, and is gone with it
             if consumer.config.deliver_subject or consumer.config.ack_policy not in {"explicit"}:
                 yield Finding("warning", f"consumer {consumer.name}", f"of {name} is not one that the bus could use")
                 continue
