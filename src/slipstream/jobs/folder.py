@@ -24,9 +24,9 @@ class _Asked(msgspec.Struct, frozen=True):
 class Folder:
     """Takes everything that was asked for while it was busy, writes it, syncs it all at once, and says so once.
 
-    With the store's own threads, 32 of them, each object of 4 KiB cost four times as much: they wait for each other at
-    the folder they make files in, and for Python's lock when they are done. And the store writes files and renames
-    them, but leaves it to the system when they reach the disk.
+    With the store's own threads, more than a hundred of them, a task with an object of 4 KiB took 1,300 µs of processor
+    altogether, and with this one 800: they wait for each other, and for Python's lock when they are done. And the store
+    writes files and renames them, but leaves it to the system when they reach the disk.
     """
 
     def __init__(self, path: Path, store: LocalStore, *, sync: bool) -> None:
