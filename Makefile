@@ -32,7 +32,7 @@ setup: $(STAMP)
 
 $(STAMP): pyproject.toml requirements.lock
 	python3 -c 'import sys; sys.exit("Slipstream needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
-	@echo 'setting up $(VENV), once: this takes about half a minute'
+	@echo 'setting up $(VENV), once: this takes a minute or two'
 	# Debian keeps venv in a package of its own.
 	test -x $(BIN)/pip || python3 -m venv $(VENV) || { apt-get update -q && apt-get install -yq python3-venv && python3 -m venv --clear $(VENV); }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock

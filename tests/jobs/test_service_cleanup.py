@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from slipstream.jobs.clock import now_ms
 from slipstream.jobs.keys import is_resource_key
 from slipstream.jobs.ledger import Rank, Told
-from slipstream.jobs.ledger.ledger import now_ms
 from slipstream.jobs.service import Service
 from tests.client.loop import in_loop
 from tests.jobs.hostile_server import hostile_server

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from slipstream.bus import BusSettings, Finding, Stored
 
 DRIVERS = ["embedded", "memory", "http", "nats", "pubsub"]
+INSIDE = {"embedded", "memory"}
+"""Those whose broker is inside the process that uses it."""
 
 DATA_CHARS = 200
 """Of a message in a line for people; --json has all of it."""
@@ -109,7 +111,7 @@ def tap(settings: BusSettings, output: Output, pattern: str, limit: int | None) 
       slipstream bus tap 'internal.*'
       slipstream bus tap --json | grep 4bf92f3577b34da6
     """
-    if settings.driver in {"embedded", "memory"}:
+    if settings.driver in INSIDE:
         from slipstream.bus import Unsupported  # noqa: PLC0415
 
         in_memory = settings.driver == "memory" or settings.data.startswith(":memory:")

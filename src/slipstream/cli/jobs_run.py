@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import rich_click as click
 from rich.markup import escape
 
+from slipstream.cli.bus import INSIDE
 from slipstream.cli.output import EXIT_CODES, NOT_FOUND, UNREACHABLE, Output, answering
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ GC_OBJECTS = 20_000
 """That are made before the garbage collector looks at them: with Python's 700 it took a fourteenth of the time, and
 what a task makes is gone with it anyway."""
 STOP = "stop with SIGTERM or Ctrl-C"
-INSIDE = {"embedded", "memory"}
-"""Drivers whose broker is inside the process that uses it."""
 
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 

@@ -10,14 +10,13 @@ import rich_click as click
 from rich.markup import escape
 
 from slipstream import references
+from slipstream.cli.bus import INSIDE
 from slipstream.cli.output import EXIT_CODES, Output, answering
 from slipstream.cli.slip_store import exit_code, slip_settings
 
 if TYPE_CHECKING:
     from slipstream.slip import Router, SlipSettings, Worker
 
-INSIDE = {"embedded", "memory"}
-"""Drivers whose broker is inside the process that uses it."""
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 

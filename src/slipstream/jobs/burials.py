@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 
 from slipstream.bus import Bus, InvalidArgument, Message
+from slipstream.jobs.clock import now_ms
 from slipstream.jobs.errors import MalformedMessage
 from slipstream.jobs.failure import Code, TaskFailed
 from slipstream.jobs.ledger.telling import FAILED, started_fields
@@ -53,7 +53,7 @@ class Burials:
             failure_code=failure.code,
             failure_message=failure.message,
             attempts=attempts,
-            failed_at_ms=time.time_ns() // 1_000_000,
+            failed_at_ms=now_ms(),
         )
         try:
             await self._publish(message, letter)

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 import msgspec
 
 from slipstream.bus import Bus
+from slipstream.jobs.clock import now_ms
 from slipstream.jobs.errors import MalformedMessage
 from slipstream.jobs.ledger import Ledger, Rank
-from slipstream.jobs.ledger.ledger import now_ms
 from slipstream.jobs.messages import DeadLetterTask, DownloadTask, check_task, decode, encode, to_json
 from slipstream.jobs.publishing import attributes_of, message_id
 from slipstream.jobs.streams import Streams

@@ -16,12 +16,12 @@ from collections.abc import AsyncIterator, Sequence
 import msgspec
 
 from slipstream.bus import Bus, BusError, Draft
+from slipstream.jobs.clock import now_ms
 from slipstream.jobs.errors import JobsError, MalformedMessage
 from slipstream.jobs.handler import Handlers, Job, answer
 from slipstream.jobs.job_id import new_job_id
 from slipstream.jobs.keys import manifest_key
 from slipstream.jobs.ledger import Ledger, LedgerUnavailable, Submission
-from slipstream.jobs.ledger.ledger import now_ms
 from slipstream.jobs.manifest import InvalidManifest, Manifest, check_manifest, decode_manifest, encode_manifest
 from slipstream.jobs.messages import DownloadTask, JobState, JobStatus, check_trace_id, encode, encode_task
 from slipstream.jobs.publishing import LEDGER, attributes_of, message_id

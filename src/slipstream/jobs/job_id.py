@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import secrets
-import time
 import uuid
+
+from slipstream.jobs.clock import now_ms
 
 
 def new_job_id() -> str:
     """RFC 9562: 48 bits of milliseconds, and 74 that are random. Python has it from 3.14 on."""
-    value = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
+    value = now_ms() << 80 | secrets.randbits(80)
     value = value & ~(0xF << 76) | 0x7 << 76  # the version
     value = value & ~(0x3 << 62) | 0x2 << 62  # the variant
     return str(uuid.UUID(int=value))

@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import contextvars
 import logging
-import time
 from collections.abc import AsyncIterator, Mapping
 
 from slipstream.bus import Bus, Draft
+from slipstream.jobs.clock import now_ms
 from slipstream.jobs.ledger.telling import STEP
 from slipstream.jobs.messages import DownloadTask, JobLog, LogLevel, encode
 from slipstream.jobs.publishing import attributes_of
@@ -137,7 +137,7 @@ def _encoded(task: DownloadTask, step: str, text: str, level: LogLevel, fields: 
             level=level,
             message=text[:TEXT_CHARS_MAX],
             fields={STEP: step, **_texts(fields)},
-            timestamp_ms=time.time_ns() // 1_000_000,
+            timestamp_ms=now_ms(),
             trace_id=task.trace_id,
         )
     )

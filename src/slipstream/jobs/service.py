@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from slipstream.bus import Bus, open_bus
+from slipstream.jobs.clock import now_ms
 from slipstream.jobs.config import JobConfig, load_config
 from slipstream.jobs.dead_letters import DeadLetters
 from slipstream.jobs.errors import JobsError
@@ -18,7 +19,6 @@ from slipstream.jobs.handler import Handlers
 from slipstream.jobs.ingress import Ingress
 from slipstream.jobs.keys import is_resource_key, manifest_key
 from slipstream.jobs.ledger import JobSnapshot, Ledger, open_ledger
-from slipstream.jobs.ledger.ledger import now_ms
 from slipstream.jobs.listener import Listener
 from slipstream.jobs.log_tail import LogTail
 from slipstream.jobs.provision import ensure_groups, ensure_topics

@@ -14,8 +14,8 @@ import aiohttp
 import pytest
 
 from slipstream.jobs.client import JobsClient, ServiceError
+from slipstream.jobs.clock import now_ms
 from slipstream.jobs.dead_letters import Selection
-from slipstream.jobs.ledger.ledger import now_ms
 from slipstream.jobs.messages import DownloadTask, JobLog, JobState, JobStatus, encode, from_json
 from slipstream.jobs.server import listening
 from tests.client.loop import in_loop

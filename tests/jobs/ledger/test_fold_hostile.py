@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from slipstream.jobs.clock import now_ms
 from slipstream.jobs.ledger import Ledger, Submission, Told, open_ledger
 from slipstream.jobs.ledger.fold import CLOCKS_DIFFER_MS, TEXT_CHARS_MAX
-from slipstream.jobs.ledger.ledger import now_ms
 from slipstream.jobs.ledger.snapshot import Rank
 from slipstream.jobs.ledger.telling import STEP, STORED, told
 from slipstream.jobs.messages import JobLog, JobState, JobStatus

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from slipstream.jobs.clock import now_ms
 from slipstream.jobs.errors import InvalidJobs
 from slipstream.jobs.ledger import LedgerInUse, LedgerUnavailable, Rank, Told, open_ledger
-from slipstream.jobs.ledger.ledger import now_ms
 from slipstream.jobs.messages import JobLog, JobState, JobStatus, encode
 from tests.client.loop import in_loop
 from tests.jobs.hostile_server import hostile_server

@@ -7,13 +7,13 @@ import fcntl
 import os
 import secrets
 import sqlite3
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import msgspec
 
+from slipstream.jobs.clock import now_ms
 from slipstream.jobs.errors import InvalidJobs, JobsError
 from slipstream.jobs.ledger import fold
 from slipstream.jobs.ledger.schema import APPLICATION, SCHEMA, VERSION
@@ -367,10 +367,6 @@ async def open_ledger(path: str) -> AsyncIterator[Ledger]:
         yield ledger
     finally:
         await ledger.close()
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 # The operations that are no folding
