@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Annotated
 
 import msgspec
 
@@ -25,8 +26,8 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """Or the beginning of one, such as DOWNLOAD_."""
     tenant: str = ""
     job_type: str = ""
-    since_ms: int = 0
-    until_ms: int = 0
+    since_ms: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
+    until_ms: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
     """By when they failed; 0: no end."""
     dealt_with: bool = False
     """Those too that were replayed or discarded, and those whose resource is stored by now."""

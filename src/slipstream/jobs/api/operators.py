@@ -43,15 +43,7 @@ class LogsQuery(msgspec.Struct, forbid_unknown_fields=True):
     follow: bool = False
 
 
-class DeadLettersQuery(msgspec.Struct, forbid_unknown_fields=True):
-    job_id: str = ""
-    resource_id: str = ""
-    code: str = ""
-    tenant: str = ""
-    job_type: str = ""
-    since_ms: Natural = 0
-    until_ms: Natural = 0
-    dealt_with: bool = False
+class DeadLettersQuery(Selection, frozen=True, forbid_unknown_fields=True, kw_only=True):
     limit: Limit = 100
 
 
@@ -121,11 +113,10 @@ class Operators:
 
     async def dead_letters(self, request: Request) -> Response:
         asked = _query(request, DeadLettersQuery)
-        fields = {name: getattr(asked, name) for name in Selection.__struct_fields__}
         newest: list[tuple[int, int, Letter]] = []
         """A heap: there may be far more than anybody wants to see."""
         total = 0
-        async for letter in self._service.dead_letters.find(Selection(**fields)):
+        async for letter in self._service.dead_letters.find(asked):
             total += 1
             push = heapq.heappush if len(newest) < asked.limit else heapq.heappushpop
             push(newest, (letter.failed_at_ms, -total, letter))
