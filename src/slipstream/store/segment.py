@@ -158,6 +158,17 @@ def first_row_at(directory: Path, info: SegmentInfo, timestamp_ms: int, from_row
     return None
 
 
+def first_offset_at(directory: Path, info: SegmentInfo, timestamp_ms: int, from_row: int) -> int | None:
+    """The offset of that row."""
+    row = first_row_at(directory, info, timestamp_ms, from_row)
+    if row is None:
+        return None
+    page = page_of(info, row)
+    ((start, batch),) = _columns(directory, info, [_OFFSET], page, page + 1)
+    offset: int = batch.column(0)[row - start].as_py()
+    return offset
+
+
 def page_of(info: SegmentInfo, row: int) -> int:
     return bisect_right(info.pages, row) - 1
 
@@ -173,7 +184,7 @@ def value_ends(column: pa.BinaryArray) -> memoryview:
     return memoryview(column.buffers()[1]).cast("i")[column.offset : column.offset + len(column) + 1]
 
 
-_TIMESTAMP, _KEY, _VALUE = 1, 2, 3
+_OFFSET, _TIMESTAMP, _KEY, _VALUE = 0, 1, 2, 3
 
 
 def _columns(

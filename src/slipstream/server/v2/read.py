@@ -13,7 +13,7 @@ from slipstream.api import ARROW, ReadQuery, ReadResponse
 from slipstream.broker import InvalidArgument, NotFound, Partition, Topic
 from slipstream.engine import Engine, first_offset, next_offset, read_slice
 from slipstream.log_columns import log_columns, log_schema
-from slipstream.server.v2.codec import OffsetOutOfRange
+from slipstream.server.v2.codec import check_not_removed
 from slipstream.server.v2.endpoint import Call, Endpoint
 from slipstream.server.v2.messages import log_message
 from slipstream.server.wire import time_ms
@@ -23,7 +23,7 @@ from slipstream.store import LogSlice
 async def read(call: Call) -> ReadResponse[Any] | Response:
     query = _within_limits(call)
     engine = call.engine
-    partition = _partition(engine.broker.topic(call.path("topic")), query)
+    partition = choose_partition(engine.broker.topic(call.path("topic")), query.partition)
     if query.wait_ms:
         await _wait(engine, partition, query, call.stopping)
     if ARROW in call.accept:
@@ -53,26 +53,21 @@ def _within_limits(call: Call) -> ReadQuery:
     )
 
 
-def _partition(topic: Topic, query: ReadQuery) -> Partition:
+def choose_partition(topic: Topic, number: int | None) -> Partition:
+    """The one that was named, which may be left out only where there is no other."""
     count = len(topic.partitions)
-    if query.partition is None:
+    if number is None:
         if count > 1:
             raise InvalidArgument(f"{topic.name} has {count} partitions: say which, with partition=0 to {count - 1}")
         return topic.partitions[0]
-    if query.partition >= count:
+    if number >= count:
         raise NotFound(f"partition out of range: {topic.name} has partitions 0 to {count - 1}")
-    return topic.partitions[query.partition]
+    return topic.partitions[number]
 
 
 def _range(partition: Partition, query: ReadQuery) -> tuple[int, int]:
     """The indexes that are asked for, of what is there now."""
-    earliest = first_offset(partition)
-    if query.from_ is not None and query.from_ < earliest:
-        raise OffsetOutOfRange(
-            f"offset {query.from_} of {partition.topic.name}/{partition.number} was removed by retention: "
-            f"the earliest is {earliest}",
-            earliest,
-        )
+    check_not_removed(query.from_, first_offset(partition), f"{partition.topic.name}/{partition.number}")
     log = partition.log
     first, end = partition.first_index, partition.committed
     if query.from_ is not None:
