@@ -122,6 +122,7 @@ async def _read_arrow(engine: Engine, partition: Partition, query: ReadQuery) ->
         "Slipstream-Next-Offset": str(_next(partition, query, last)),
         "Slipstream-First-Offset": str(first_offset(partition)),
         "Slipstream-End-Offset": str(next_offset(partition)),
+        "Slipstream-Incarnation": partition.topic.incarnation,
     }
     return Response(body, 200, headers, media_type=ARROW)
 
