@@ -27,7 +27,7 @@ from slipstream.pipeline.source.offsets import Offsets, TopicOffsets, from_dict,
 from slipstream.pipeline.source.opening import log_of
 from slipstream.pipeline.source.options import Options
 from slipstream.pipeline.source.planning import shares, tasks_of
-from slipstream.pipeline.source.positions import selected, starting
+from slipstream.pipeline.source.positions import starting
 from slipstream.pipeline.source.range import Range
 from slipstream.pipeline.source.reading import Task, read_task
 from slipstream.pipeline.source.standing import Standing, TopicStanding
@@ -44,8 +44,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._log: Log | None = None
         self._initial: Offsets | None = None
+        self._known: Standing | None = None
+        """All that was asked for, as it was seen last …"""
         self._standing: Standing | None = None
-        """As it was seen last."""
+        """… and of that, what is read."""
+        self._holding = False
+        """There is something, but not enough of it."""
         self._target: Standing | None = None
         """With AvailableNow: as if nothing had come after it."""
         self._batch_at = time.monotonic()
@@ -57,7 +61,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Asked twice, and the answers must be the same."""
         if self._initial is None:
-            standing = self._seen(selected(self._open(), self._options))
+            standing = self._look()
             self._initial = Offsets(starting(self._open(), self._options, standing), initial=True)
         return self._initial.to_dict()
 
@@ -68,15 +72,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(options.rows_max or ROWS_MAX)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = self._seen(selected(self._open(), self._options))
+        self._target = self._look()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         begin = from_dict(start)
-        standing = self._target if self._target is not None else self._look(begin)
+        standing = self._target if self._target is not None else self._look(wait=not self._is_behind(begin))
         from_ = self._readable(begin, standing)
         backlogs = {name: _backlog(from_[name], standing[name]) for name in from_}
         if isinstance(limit, ReadMaxRows):
-            if self._holds_back(sum(backlogs.values())):
+            self._holding = self._holds_back(sum(backlogs.values()))
+            if self._holding:
                 return start
             backlogs = shares(backlogs, limit.max_rows)
         reached = {name: self._reached(from_[name], standing[name], backlogs[name]) for name in from_}
@@ -94,16 +99,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         return Offsets({name: self._end(topic) for name, topic in self._standing.items()}).to_dict()
 
-    def _look(self, begin: Offsets) -> Standing:
-        return self._seen(selected(self._open(), self._options))
-
-    def _seen(self, standing: Standing) -> Standing:
-        self._standing = standing
+    def _look(self, *, wait: bool = False) -> Standing:
+        """`wait`: at most for half a second, for something new. A query that has nothing to do costs next to nothing,
+        and one that has begins at once."""
+        known = self._known if wait else None
+        self._known = self._open().standing(
+            self._options.named, known=known, wait_ms=WAIT_MS if known is not None else 0
+        )
+        self._standing = {name: topic for name, topic in self._known.items() if self._options.wants(name)}
         for name in self._options.named or ():
-            if name not in standing and name not in self._told:
+            if name not in self._standing and name not in self._told:
                 log.warning("there is no topic %s yet: it is read from its beginning once it is there", name)
                 self._told.add(name)
-        return standing
+        return self._standing
+
+    def _is_behind(self, begin: Offsets) -> bool:
+        """Whether it is known already that there is something to read, and enough of it."""
+        if self._standing is None or self._holding:
+            return False
+        return any(
+            name not in begin.topics or topic.end > begin.topics[name].least
+            for name, topic in self._standing.items()
+            if topic.end
+        )
 
     def _end(self, topic: TopicStanding) -> TopicOffsets:
         return TopicOffsets(topic.incarnation, dict.fromkeys(self._numbers(topic), topic.end))
@@ -156,8 +174,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         ranges = ranges_between(from_dict(start), from_dict(end))
         if self._standing is None:  # a batch that was begun before a restart
-            self._standing = selected(self._open(), self._options)
-        there = [self._there(each, self._standing) for each in ranges]
+            self._look()
+        assert self._standing is not None
+        standing = self._standing
+        there = [self._there(each, standing) for each in ranges]
         return [Task(each) for each in tasks_of(filter(None, there), self._options.tasks_min)]
 
     def _there(self, asked: Range, standing: Standing) -> Range | None:

@@ -23,6 +23,8 @@ RETRIES = Retries(for_ms=30_000)
 class ArrowPage(msgspec.Struct, frozen=True):
     batches: list[pa.RecordBatch]
     next_offset: int
+    end_offset: int
+    incarnation: str
 
 
 class Wire:
@@ -53,7 +55,12 @@ class Wire:
         try:
             with pa.ipc.open_stream(answer.body) as reader:
                 batches = list(reader)
-            return ArrowPage(batches, int(answer.headers["Slipstream-Next-Offset"]))
+            return ArrowPage(
+                batches,
+                next_offset=int(answer.headers["Slipstream-Next-Offset"]),
+                end_offset=int(answer.headers["Slipstream-End-Offset"]),
+                incarnation=answer.headers["Slipstream-Incarnation"],
+            )
         except (pa.ArrowInvalid, OSError, KeyError, ValueError) as error:
             raise nonsense(f"GET {path}", error) from error
 
