@@ -10,6 +10,7 @@ import pytest
 from slipstream.api import ARROW, MSGPACK, ReadQuery
 from slipstream.client import AsyncClient, InvalidArgument, OffsetOutOfRange, SlipstreamError, compose, log
 from slipstream.client.retry import Repeat
+from slipstream.testing import MemoryBroker
 from tests.client.between import answer, between
 from tests.client.loop import in_loop
 from tests.conftest import StartServer
@@ -129,3 +130,36 @@ async def test_pages_that_lead_nowhere_are_said_to_make_no_sense(shared: ServerP
                     await client.read_arrow(topic)
                 else:
                     _ = [message async for message in client.scan(topic)]
+
+
+@in_loop
+async def test_the_offsets_of_topics_and_what_has_changed(shared: ServerProcess, topic: str) -> None:
+    async with AsyncClient(shared.base) as client:
+        await client.produce_batch(topic, ["a", "b"])
+        answer = await client.offsets([topic, "nowhere"], since=dt.datetime(2001, 1, 1, tzinfo=dt.UTC))
+        (found,) = answer.topics
+        assert (found.name, answer.missing) == (topic, ["nowhere"])
+        (partition,) = found.partitions
+        assert (partition.first_offset, partition.end_offset, partition.since_offset) == (0, 2, 0)
+        waiting = asyncio.create_task(client.offsets([topic], known={topic: [2]}, wait_ms=20_000))
+        await client.produce(topic, "c")
+        assert (await waiting).topics[0].partitions[0].end_offset == 3
+        assert topic in {each.name for each in (await client.offsets()).topics}
+
+
+@in_loop
+async def test_the_files_of_a_partition(shared: ServerProcess, topic: str) -> None:
+    async with AsyncClient(shared.base) as client:
+        listed = await client.segments(topic, 0, from_=0, to=5)
+        assert listed.directory == str(shared.data.absolute())
+        assert (listed.segments, listed.next_offset) == ([], 0)
+
+
+@in_loop
+async def test_a_broker_in_memory_has_no_files() -> None:
+    with MemoryBroker() as broker:
+        async with broker.async_client() as client:
+            await client.create_topic("t")
+            await client.produce("t", "a")
+            listed = await client.segments("t")
+            assert (listed.directory, listed.token, listed.segments, listed.next_offset) == ("", "", [], 0)

@@ -32,9 +32,11 @@ from slipstream.api.errors import ErrorResponse
 from slipstream.api.events import GroupStats, Stats, TopicStats
 from slipstream.api.groups import GroupInfo, GroupList, GroupPartition, InFlight, SeekRequest
 from slipstream.api.media import ARROW, JSON, MSGPACK, NDJSON
+from slipstream.api.offsets import OffsetsRequest, OffsetsResponse, PartitionOffsets, TopicOffsets
 from slipstream.api.once import OnceBeginRequest, OnceBeginResponse, OnceSettleRequest
 from slipstream.api.produce import EnvelopeFields, Placed, ProduceMessage, ProduceRequest, ProduceResponse
 from slipstream.api.read import LogMessage, ReadQuery, ReadResponse
+from slipstream.api.segments import SegmentFile, SegmentList, SegmentsQuery
 from slipstream.api.topics import (
     CreateTopicRequest,
     PartitionInfo,
@@ -78,10 +80,13 @@ __all__ = [
     "NackItem",
     "NackRequest",
     "NackResponse",
+    "OffsetsRequest",
+    "OffsetsResponse",
     "OnceBeginRequest",
     "OnceBeginResponse",
     "OnceSettleRequest",
     "PartitionInfo",
+    "PartitionOffsets",
     "Place",
     "Placed",
     "ProduceMessage",
@@ -97,12 +102,16 @@ __all__ = [
     "RetryPolicyFields",
     "Routing",
     "SeekRequest",
+    "SegmentFile",
+    "SegmentList",
+    "SegmentsQuery",
     "Stats",
     "TopicChange",
     "TopicConfigFields",
     "TopicCreated",
     "TopicInfo",
     "TopicList",
+    "TopicOffsets",
     "TopicStats",
     "TopicSummary",
 ]

@@ -62,6 +62,8 @@ class State:
         self.produced = Registry(config.idempotency_ttl_ms, config.idempotency_keys_max)
         self.batches = Registry(config.idempotency_ttl_ms, config.idempotency_keys_max)
         self.once = Registry(config.idempotency_ttl_ms, config.idempotency_keys_max)
+        self.topics_version = 0
+        """Another one whenever a topic was created, changed or deleted."""
         self.deadlines: list[tuple[int, int, int, int]] = []
         """Heap of (deadline_ms, topic id, partition, index) of messages somebody may still be waiting for."""
         self.dead_lettered: Counter[tuple[str, str]] = Counter()
@@ -112,6 +114,7 @@ class State:
         self._add_partitions(topic, change.partitions)
         self.topics[topic.name] = self.topics_by_id[topic.id] = topic
         self.last_topic_id = max(self.last_topic_id, topic.id)
+        self.topics_version += 1
         return topic
 
     def topic_changed(self, change: TopicChanged) -> None:
@@ -119,6 +122,7 @@ class State:
         topic.overrides = change.overrides
         topic.config = change.overrides.over(self.config.topic)
         self._add_partitions(topic, change.partitions)
+        self.topics_version += 1
 
     def _add_partitions(self, topic: Topic, count: int) -> None:
         for number in range(len(topic.partitions), count):
@@ -131,6 +135,7 @@ class State:
         """Its dead letters, which are another topic, stay."""
         topic = self.topics_by_id.pop(change.topic_id)
         del self.topics[topic.name]
+        self.topics_version += 1
         for group in list(topic.groups.values()):
             self.group_forgotten(GroupForgotten(group.id))
 

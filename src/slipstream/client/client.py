@@ -128,6 +128,8 @@ class Client:
     read = _waits(AsyncClient.read, _same)
     scan = _named(_calls(AsyncClient._scan_pages, _flattened), AsyncClient.scan)
     read_arrow = _waits(AsyncClient.read_arrow, _same)
+    offsets = _waits(AsyncClient.offsets, _same)
+    segments = _waits(AsyncClient.segments, _same)
 
     groups = _waits(AsyncClient.groups, _same)
     group = _waits(AsyncClient.group, _same)

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import msgspec
 
-from slipstream.api import ARROW, LogMessage, ReadQuery, ReadResponse
+from slipstream.api import (
+    ARROW,
+    LogMessage,
+    OffsetsRequest,
+    OffsetsResponse,
+    ReadQuery,
+    ReadResponse,
+    SegmentList,
+    SegmentsQuery,
+)
 from slipstream.client.part import Part, topic_path
 from slipstream.client.retry import Repeat
 from slipstream.client.transport import nonsense
@@ -86,6 +95,49 @@ class Log(Part):
             if page.messages:
                 _check_progress(query, page.next_offset, topic)
             query = _onward(query, page.next_offset, None if follow else page.end_offset)
+
+    async def offsets(
+        self,
+        topics: Sequence[str] | None = None,
+        *,
+        since: dt.datetime | None = None,
+        known: Mapping[str, Sequence[int]] | None = None,
+        wait_ms: int = 0,
+    ) -> OffsetsResponse:
+        """Where the logs of these topics, or of all, begin and end, with one request. Names that are no topic are
+        listed as `missing`.
+
+        With `known`, the end offsets of an earlier answer by topic, and `wait_ms` it returns when they are others, when
+        there are more partitions or other topics, or when the time is up.
+
+        Example:
+            for topic in (await client.offsets(["orders"], since=yesterday)).topics:
+                print(topic.name, [partition.since_offset for partition in topic.partitions])
+        """
+        request = OffsetsRequest(
+            topics=None if topics is None else list(topics),
+            since=since,
+            known=None if known is None else {name: list(ends) for name, ends in known.items()},
+            wait_ms=wait_ms,
+        )
+        return await self._transport.call(
+            "POST", "/v2/offsets", OffsetsResponse, Repeat.SAFE, body=request, wait_ms=wait_ms
+        )
+
+    async def segments(
+        self, topic: str, partition: int | None = None, *, from_: int | None = None, to: int | None = None
+    ) -> SegmentList:
+        """The files that hold a partition, or a range of it, for who reads them on the server's machine. Retention and
+        compaction may remove each of them right afterwards; then `read` has what there is.
+
+        Raises OffsetOutOfRange where retention has removed what was asked for.
+
+        Example:
+            listed = await client.segments("orders", 0)
+            paths = [f"{listed.directory}/{segment.path}" for segment in listed.segments]
+        """
+        query = SegmentsQuery(partition=partition, from_=from_, to=to)
+        return await self._transport.call("GET", topic_path(topic, "segments"), SegmentList, Repeat.SAFE, query=query)
 
     async def read_arrow(
         self, topic: str, partition: int | None = None, **selection: Unpack[Selection]

@@ -14,7 +14,7 @@ from slipstream.engine.dead_letters import (
     is_redriven,
     scan,
 )
-from slipstream.engine.engine import Answer, Engine, EngineConfig, Sink, Waiter
+from slipstream.engine.engine import Answer, Engine, EngineConfig, Sink, Waiter, Watch
 from slipstream.engine.reading import first_offset, next_offset, read_slice
 from slipstream.engine.storage import SliceableLog, Storage
 
@@ -33,6 +33,7 @@ __all__ = [
     "Storage",
     "Timekeeper",
     "Waiter",
+    "Watch",
     "dead_letter_topic",
     "first_offset",
     "is_redriven",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import logging
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
@@ -83,6 +84,15 @@ class Answer:
         return self._future.__await__()
 
 
+class Watch(enum.Enum):
+    """What can be watched besides a single partition."""
+
+    MESSAGES = enum.auto()
+    """Any partition has something new to read."""
+    TOPICS = enum.auto()
+    """A topic was created, changed or deleted."""
+
+
 class _Batch:
     """The commands of one turn of the event loop: one entry in the journal."""
 
@@ -123,7 +133,9 @@ class Engine:
         self._unsubmitted_batched = 0
         self._submit_timer: asyncio.TimerHandle | None = None
         self._flush_scheduled = False
-        self._watchers: dict[Partition, dict[Callable[[], None], None]] = {}
+        self._watchers: dict[Partition | Watch, dict[Callable[[], None], None]] = {}
+        self._topics_told = 0
+        """The version of the topics that watchers were told of last."""
         self._closed = False
         self._timer: Timer | None = None
         self._timer_due_ms = 0
@@ -288,15 +300,15 @@ class Engine:
         self.check_there(partition.topic)
         return self.store.log(partition.topic.id, partition.number).slice(first, end, max_bytes)
 
-    def watch(self, partition: Partition, callback: Callable[[], None]) -> None:
-        """Calls back, once, when the partition has something new to read."""
-        self._watchers.setdefault(partition, {})[callback] = None
+    def watch(self, watched: Partition | Watch, callback: Callable[[], None]) -> None:
+        """Calls back, once, when the partition has something new to read, or what else is watched has happened."""
+        self._watchers.setdefault(watched, {})[callback] = None
 
-    def unwatch(self, partition: Partition, callback: Callable[[], None]) -> None:
-        callbacks = self._watchers.get(partition, {})
+    def unwatch(self, watched: Partition | Watch, callback: Callable[[], None]) -> None:
+        callbacks = self._watchers.get(watched, {})
         callbacks.pop(callback, None)
         if not callbacks:
-            self._watchers.pop(partition, None)
+            self._watchers.pop(watched, None)
 
     def when_written(self, action: Callable[[], None]) -> None:
         """Calls it when all that has happened so far is in the journal, synced or not: the death of this process then
@@ -423,15 +435,19 @@ class Engine:
     def _settle(self, batch: _Batch) -> None:
         if batch.publications:
             self.broker.committed(batch.publications, self.now_ms())
-            if self._watchers:
+            if self._watchers and batch.publications.ends:
                 for partition in batch.publications.ends:
                     self._tell_watchers(partition)
+                self._tell_watchers(Watch.MESSAGES)
+        if self._topics_told != self.broker.state.topics_version:
+            self._topics_told = self.broker.state.topics_version
+            self._tell_watchers(Watch.TOPICS)
         self._answer(batch.waiters, None)
         for action in batch.after:
             action()
 
-    def _tell_watchers(self, partition: Partition) -> None:
-        for callback in self._watchers.pop(partition, ()):
+    def _tell_watchers(self, watched: Partition | Watch) -> None:
+        for callback in self._watchers.pop(watched, ()):
             callback()
 
     def _refuse(self, batch: _Batch, failure: Unavailable) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from slipstream.broker import PartitionLog
-from slipstream.store import LogSlice, Owner, Schedule, StoreConfig, TornTail
+from slipstream.store import LogSlice, Owner, Schedule, SegmentInfo, StoreConfig, TornTail
 
 
 class SliceableLog(PartitionLog, Protocol):
     """A partition's records, also for a thread other than the broker's."""
+
+    @property
+    def segments(self) -> Sequence[SegmentInfo]:
+        """The files that hold its older records, in order; replaced when they change, never changed."""
+        ...
 
     def slice(self, first_index: int, end_index: int, limit_bytes: int) -> LogSlice: ...
 
@@ -40,6 +45,14 @@ class Storage(Protocol):
 
     @property
     def is_new(self) -> bool: ...
+
+    @property
+    def directory(self) -> Path | None:
+        """None where nothing is on disk."""
+        ...
+
+    @property
+    def token(self) -> str: ...
 
     @property
     def journal(self) -> JournalGauge: ...

@@ -3,12 +3,13 @@
 A shared journal takes every change with group commit; a compactor turns closed journal files into Arrow segments, one
 per range of a partition, and writes a checkpoint, so that memory and recovery time stay bounded.
 
-    DIR/LOCK                                   held by the process that runs on the directory
+    DIR/LOCK                                   held by the process that runs on the directory, whose token it has
     DIR/journal-000000000007                   commits since the last checkpoints
     DIR/checkpoint-000000000007                state and list of segments as of the start of that journal file
     DIR/segments/3-orders/0/0000000000000000-512.arrow   topic id and name, partition, first record and count
 """
 
+from slipstream.store.checkpoint import SegmentInfo
 from slipstream.store.damage import Damaged, DirectoryInUse, ForeignDirectory, TornTail
 from slipstream.store.disk import Disk
 from slipstream.store.journal import Durability
@@ -28,6 +29,7 @@ __all__ = [
     "MemoryStore",
     "Owner",
     "Schedule",
+    "SegmentInfo",
     "SliceGone",
     "Store",
     "StoreConfig",

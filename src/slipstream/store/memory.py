@@ -11,6 +11,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from slipstream.record import Record
+from slipstream.store.checkpoint import SegmentInfo
 from slipstream.store.compactor import PartitionKey
 from slipstream.store.damage import TornTail
 from slipstream.store.slice import LogSlice
@@ -23,6 +24,9 @@ class MemoryLog:
     """The records of one partition that retention has left."""
 
     __slots__ = ("first_bytes", "first_index", "records")
+
+    segments: Sequence[SegmentInfo] = ()
+    """There are no files."""
 
     def __init__(self) -> None:
         self.records: list[Record] = []
@@ -111,6 +115,8 @@ class MemoryStore:
     def __init__(self, config: StoreConfig | None = None) -> None:
         self.config = config or StoreConfig()
         self.is_new = True
+        self.directory: Path | None = None
+        self.token = ""
         self.snapshot: bytes | None = None
         self.recovered_to = (Path(), 0)
         self.journal = MemoryJournal()

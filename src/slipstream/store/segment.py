@@ -5,10 +5,12 @@ The columns are what Spark and every other Arrow reader see: offset, timestamp, 
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -156,6 +158,17 @@ def first_row_at(directory: Path, info: SegmentInfo, timestamp_ms: int, from_row
     return None
 
 
+def first_offset_at(directory: Path, info: SegmentInfo, timestamp_ms: int, from_row: int) -> int | None:
+    """The offset of that row."""
+    row = first_row_at(directory, info, timestamp_ms, from_row)
+    if row is None:
+        return None
+    page = page_of(info, row)
+    ((start, batch),) = _columns(directory, info, [_OFFSET], page, page + 1)
+    offset: int = batch.column(0)[row - start].as_py()
+    return offset
+
+
 def page_of(info: SegmentInfo, row: int) -> int:
     return bisect_right(info.pages, row) - 1
 
@@ -171,7 +184,7 @@ def value_ends(column: pa.BinaryArray) -> memoryview:
     return memoryview(column.buffers()[1]).cast("i")[column.offset : column.offset + len(column) + 1]
 
 
-_TIMESTAMP, _KEY, _VALUE = 1, 2, 3
+_OFFSET, _TIMESTAMP, _KEY, _VALUE = 0, 1, 2, 3
 
 
 def _columns(
@@ -312,16 +325,30 @@ def to_records(batch: pa.RecordBatch) -> list[Record]:
 
 
 def to_batch(records: Sequence[Record]) -> pa.RecordBatch:
+    """From buffers: for a list `pyarrow` imports pandas where it is installed, which takes a second or more, once in
+    the process that compacts and once in the broker's."""
     import pyarrow as pa  # noqa: PLC0415
 
-    schema = _schema()
-    columns: list[list[object]] = [
-        [record.offset for record in records],
-        [record.timestamp_ms for record in records],
-        [record.key for record in records],
-        [record.value for record in records],
-        [record.meta for record in records],
+    columns = [
+        _numbers([record.offset for record in records]),
+        _numbers([record.timestamp_ms for record in records]),
+        _payloads([record.key for record in records]),
+        _payloads([record.value for record in records]),
+        _payloads([record.meta for record in records]),
     ]
-    return pa.record_batch(
-        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
+    return pa.RecordBatch.from_arrays(columns, schema=_schema())
+
+
+def _numbers(numbers: list[int]) -> pa.Int64Array:
+    import pyarrow as pa  # noqa: PLC0415
+
+    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(array("q", numbers))])
+
+
+def _payloads(payloads: list[bytes]) -> pa.BinaryArray:
+    import pyarrow as pa  # noqa: PLC0415
+
+    ends = array("i", accumulate(map(len, payloads), initial=0))
+    return pa.Array.from_buffers(
+        pa.binary(), len(payloads), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(payloads))]
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,7 +16,7 @@ import msgspec
 from slipstream.record import LogUnreadable, Record
 from slipstream.store.checkpoint import SegmentInfo
 from slipstream.store.damage import Damaged
-from slipstream.store.segment import page_of, page_starts, to_batch, to_records, value_ends
+from slipstream.store.segment import first_offset_at, page_of, page_starts, to_batch, to_records, value_ends
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,18 +85,36 @@ class LogSlice:
             if start < end:
                 yield to_batch(records[start:end])
 
+    def offset_at(self, timestamp_ms: int) -> int | None:
+        """Of its first record that was stored at this time or later; whatever the limit, and only the columns that say
+        so are read."""
+        for rows in self._stored:
+            if rows.segment.last_timestamp_ms >= timestamp_ms:
+                assert self._source is not None
+                with self._reading(rows.segment):
+                    self._source.check(rows.segment)
+                    offset = first_offset_at(self._source.directory, rows.segment, timestamp_ms, rows.first_row)
+                if offset is not None:
+                    return offset
+        return next((record.offset for record in self._recent if record.timestamp_ms >= timestamp_ms), None)
+
     def _stored_batches(self, budget: _Budget) -> Iterator[pa.RecordBatch]:
         for rows in self._stored:
             if budget.is_spent:
                 return
-            try:
+            with self._reading(rows.segment):
                 yield from self._read(rows, budget)
-            except (Damaged, OSError) as error:
-                assert self._source is not None
-                if self._source.holds(rows.segment):
-                    raise LogUnreadable(str(error)) from error
-                # Whatever is wrong with it, its records are elsewhere by now, or nowhere.
-                raise SliceGone(f"{rows.segment.path} was merged or removed") from error
+
+    @contextmanager
+    def _reading(self, segment: SegmentInfo) -> Iterator[None]:
+        try:
+            yield
+        except (Damaged, OSError) as error:
+            assert self._source is not None
+            if self._source.holds(segment):
+                raise LogUnreadable(str(error)) from error
+            # Whatever is wrong with it, its records are elsewhere by now, or nowhere.
+            raise SliceGone(f"{segment.path} was merged or removed") from error
 
     def _read(self, rows: SegmentRows, budget: _Budget) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa  # noqa: PLC0415

@@ -71,6 +71,8 @@ class Store:
             raise ForeignDirectory(directory)
         self.is_new = not (directory / "LOCK").exists()
         self._lock = DirectoryLock(directory)
+        self.token = self._lock.token
+        """Stands in the LOCK of the directory: who finds it there sees the directory of this very process."""
         try:
             self.recovery = Recovery(directory)
         except BaseException:

@@ -33,6 +33,14 @@ class OffsetOutOfRange(BrokerError):
         self.earliest_offset = earliest_offset
 
 
+def check_not_removed(offset: int | None, earliest: int, where: str) -> None:
+    """Raises OffsetOutOfRange for an offset that was asked for and is before the earliest there is."""
+    if offset is not None and offset < earliest:
+        raise OffsetOutOfRange(
+            f"offset {offset} of {where} was removed by retention: the earliest is {earliest}", earliest
+        )
+
+
 STATUS_OF_CODE = {
     "INVALID_ARGUMENT": 400,
     "NOT_FOUND": 404,

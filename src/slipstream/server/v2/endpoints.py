@@ -14,7 +14,7 @@ from slipstream.api import (
     ProduceRequest,
     ProduceResponse,
 )
-from slipstream.server.v2 import dead_letters, events, once, read, topics
+from slipstream.server.v2 import dead_letters, events, offsets, once, read, segments, topics
 from slipstream.server.v2.endpoint import Endpoint
 
 HOT = [
@@ -38,6 +38,14 @@ HOT = [
 ]
 """Answered inside the connection (`hot`)."""
 
-COLD = [*topics.ENDPOINTS, *read.ENDPOINTS, *dead_letters.ENDPOINTS, *once.ENDPOINTS, *events.ENDPOINTS]
+COLD = [
+    *topics.ENDPOINTS,
+    *read.ENDPOINTS,
+    *segments.ENDPOINTS,
+    *offsets.ENDPOINTS,
+    *dead_letters.ENDPOINTS,
+    *once.ENDPOINTS,
+    *events.ENDPOINTS,
+]
 
 ENDPOINTS = [*HOT, *COLD]

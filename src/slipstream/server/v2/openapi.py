@@ -20,9 +20,11 @@ from slipstream.api import (
     errors,
     events,
     groups,
+    offsets,
     once,
     produce,
     read,
+    segments,
     topics,
 )
 from slipstream.api.media import JSON, MSGPACK
@@ -64,9 +66,26 @@ def openapi() -> dict[str, Any]:
     }
 
 
+_DESCRIBED = (
+    consume,
+    dead_letters,
+    errors,
+    events,
+    groups,
+    offsets,
+    once,
+    produce,
+    read,
+    segments,
+    topics,
+    envelope,
+    server_events,
+)
+
+
 def _describe_fields(components: dict[str, Any]) -> None:
     """Adds what stands under the fields in the source, which Python itself throws away."""
-    for module in (consume, dead_letters, errors, events, groups, once, produce, read, topics, envelope, server_events):
+    for module in _DESCRIBED:
         for node in ast.parse(inspect.getsource(module)).body:
             if not isinstance(node, ast.ClassDef):
                 continue

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from starlette.responses import Response
 
 from slipstream.api import ARROW, ReadQuery, ReadResponse
-from slipstream.broker import InvalidArgument, NotFound, Partition, Topic, decode_meta
+from slipstream.broker import InvalidArgument, NotFound, Partition, Topic
 from slipstream.engine import Engine, first_offset, next_offset, read_slice
-from slipstream.server.v2.codec import OffsetOutOfRange
+from slipstream.log_columns import log_columns, log_schema
+from slipstream.server.v2.codec import check_not_removed
 from slipstream.server.v2.endpoint import Call, Endpoint
 from slipstream.server.v2.messages import log_message
 from slipstream.server.wire import time_ms
 from slipstream.store import LogSlice
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 async def read(call: Call) -> ReadResponse[Any] | Response:
     query = _within_limits(call)
     engine = call.engine
-    partition = _partition(engine.broker.topic(call.path("topic")), query)
+    partition = choose_partition(engine.broker.topic(call.path("topic")), query.partition)
     if query.wait_ms:
         await _wait(engine, partition, query, call.stopping)
     if ARROW in call.accept:
@@ -55,26 +53,21 @@ def _within_limits(call: Call) -> ReadQuery:
     )
 
 
-def _partition(topic: Topic, query: ReadQuery) -> Partition:
+def choose_partition(topic: Topic, number: int | None) -> Partition:
+    """The one that was named, which may be left out only where there is no other."""
     count = len(topic.partitions)
-    if query.partition is None:
+    if number is None:
         if count > 1:
             raise InvalidArgument(f"{topic.name} has {count} partitions: say which, with partition=0 to {count - 1}")
         return topic.partitions[0]
-    if query.partition >= count:
+    if number >= count:
         raise NotFound(f"partition out of range: {topic.name} has partitions 0 to {count - 1}")
-    return topic.partitions[query.partition]
+    return topic.partitions[number]
 
 
 def _range(partition: Partition, query: ReadQuery) -> tuple[int, int]:
     """The indexes that are asked for, of what is there now."""
-    earliest = first_offset(partition)
-    if query.from_ is not None and query.from_ < earliest:
-        raise OffsetOutOfRange(
-            f"offset {query.from_} of {partition.topic.name}/{partition.number} was removed by retention: "
-            f"the earliest is {earliest}",
-            earliest,
-        )
+    check_not_removed(query.from_, first_offset(partition), f"{partition.topic.name}/{partition.number}")
     log = partition.log
     first, end = partition.first_index, partition.committed
     if query.from_ is not None:
@@ -129,6 +122,7 @@ async def _read_arrow(engine: Engine, partition: Partition, query: ReadQuery) ->
         "Slipstream-Next-Offset": str(_next(partition, query, last)),
         "Slipstream-First-Offset": str(first_offset(partition)),
         "Slipstream-End-Offset": str(next_offset(partition)),
+        "Slipstream-Incarnation": partition.topic.incarnation,
     }
     return Response(body, 200, headers, media_type=ARROW)
 
@@ -138,55 +132,12 @@ def _encode_arrow(number: int, taken: LogSlice) -> tuple[bytes, int | None]:
 
     sink = pa.BufferOutputStream()
     last: int | None = None
-    with pa.ipc.new_stream(sink, arrow_schema()) as writer:
+    with pa.ipc.new_stream(sink, log_schema()) as writer:
         for batch in taken.batches():
             if batch.num_rows:
-                writer.write_batch(_columns(number, batch))
+                writer.write_batch(log_columns(number, batch))
                 last = batch.column(0)[-1].as_py()
     return sink.getvalue().to_pybytes(), last
-
-
-def arrow_schema() -> pa.Schema:
-    import pyarrow as pa  # noqa: PLC0415
-
-    return pa.schema(
-        [
-            pa.field("partition", pa.int32(), nullable=False),
-            pa.field("offset", pa.int64(), nullable=False),
-            pa.field("timestamp", pa.timestamp("ms", "UTC"), nullable=False),
-            pa.field("key", pa.binary(), nullable=False),
-            pa.field("value", pa.binary(), nullable=False),
-            pa.field("attributes", pa.map_(pa.string(), pa.string())),
-            pa.field("envelope", pa.string()),
-            pa.field("routing", pa.string()),
-            pa.field("deliver_at", pa.timestamp("ms", "UTC")),
-            pa.field("redriven_from", pa.string()),
-        ]
-    )
-
-
-def _columns(number: int, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """What is stored, with the meta column taken apart; most messages have none."""
-    import pyarrow as pa  # noqa: PLC0415
-
-    schema = arrow_schema()
-    offset, timestamp, key, value, meta = batch.columns
-    partition = pa.repeat(pa.scalar(number, pa.int32()), len(batch))
-    stored = [partition, offset, timestamp.cast(schema.field("timestamp").type), key, value]
-    beside = list(schema)[len(stored) :]
-    if not any(meta.to_pylist()):
-        return pa.record_batch([*stored, *(pa.nulls(len(batch), field.type) for field in beside)], schema)
-    extra: list[list[Any]] = [[], [], [], [], []]
-    for encoded in meta.to_pylist():
-        found = decode_meta(encoded)
-        envelope = msgspec.json.encode(found.envelope).decode() if found.envelope is not None else None
-        routing = msgspec.json.encode(found.routing).decode() if found.routing is not None else None
-        attributes = list(found.attributes.items()) if found.attributes is not None else None
-        row = (attributes, envelope, routing, found.deliver_at_ms, found.redriven_from or None)
-        for column, cell in zip(extra, row, strict=True):
-            column.append(cell)
-    arrays = [pa.array(column, field.type) for column, field in zip(extra, beside, strict=True)]
-    return pa.record_batch([*stored, *arrays], schema=schema)
 
 
 ENDPOINTS = [

@@ -1,0 +1,233 @@
+"""The folder of all tables, from the driver's side: each commit carries which batch of which query it is, and is made
+once, whoever was killed before or after it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from slipstream.pipeline.delta.files import Written
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import CommitProperties, DeltaTable
+
+    from slipstream.pipeline.tables import Table
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT_INTERVAL = "100"
+KEEP_LOG = "interval 1 days"
+KEEP_REPLACED = {True: "interval 7 days", False: "interval 1 hours"}
+"""How long the files of older versions stay, of tables that are appended to and of those whose rows change. The latter
+replace a file with every batch: in continuous mode, tens of thousands a day."""
+FILE_BYTES = {True: 256 << 20, False: 8 << 20}
+"""Of a compacted file, likewise: a row that changes has its whole file written again."""
+
+
+class Stamp(msgspec.Struct, frozen=True):
+    """Which batch of which query a commit is. Of a query's batches, each table takes each once."""
+
+    query: str
+    batch: int
+
+
+class DeltaFolder:
+    """Tables by name. One process writes them at a time; its threads take turns at each table."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._tables: dict[str, DeltaTable] = {}
+        self._turns: dict[str, threading.RLock] = {}
+        self._opening = threading.Lock()
+        self.commits: dict[str, int] = {}
+        """Since the last compaction."""
+
+    def path(self, name: str) -> Path:
+        return self.root / name
+
+    def exists(self, name: str) -> bool:
+        return (self.path(name) / "_delta_log").is_dir()
+
+    def turn(self, name: str) -> threading.RLock:
+        with self._opening:
+            return self._turns.setdefault(name, threading.RLock())
+
+    def open(self, table: Table) -> DeltaTable:
+        """Made if it is not there, and given the columns that it lacks."""
+        from deltalake import DeltaTable, write_deltalake  # noqa: PLC0415
+
+        with self.turn(table.name):
+            found = self._tables.get(table.name)
+            if found is not None:
+                found.update_incremental()
+                return found
+            path = str(self.path(table.name))
+            if not self.exists(table.name):
+                self._create(table, path)
+            found = DeltaTable(path)
+            there = {field.name for field in found.schema().fields}
+            if not set(table.columns.names) <= there or _is_wider(table.columns, found):
+                log.info("%s has new columns; what was written before has null in them", table.name)
+                write_deltalake(found, table.columns.empty_table(), mode="append", schema_mode="merge")
+                found = DeltaTable(path)
+            self._tables[table.name] = found
+            return found
+
+    def _create(self, table: Table, path: str) -> None:
+        from deltalake import DeltaTable  # noqa: PLC0415
+
+        DeltaTable.create(
+            path,
+            schema=table.columns,
+            partition_by=list(table.partition_by),
+            name=table.name,
+            description=table.what,
+            configuration={
+                "delta.checkpointInterval": CHECKPOINT_INTERVAL,
+                "delta.logRetentionDuration": KEEP_LOG,
+                "delta.deletedFileRetentionDuration": KEEP_REPLACED[table.is_appended],
+            },
+            mode="ignore",
+        )
+
+    # What is there
+
+    def has(self, table: Table, stamp: Stamp) -> bool:
+        """Whether the table has taken this batch."""
+        with self.turn(table.name):
+            return _has(self.open(table), stamp)
+
+    def last_batch(self, table: Table, query: str) -> int | None:
+        with self.turn(table.name):
+            found: int | None = self.open(table).transaction_version(query)
+            return found
+
+    def files(self, table: Table, keep: Callable[[dict[str, object]], bool] = lambda _: True) -> list[str]:
+        """Paths of the files whose statistics `keep` likes: names with `min.`, `max.` and `partition.` in front."""
+        import pyarrow as pa  # noqa: PLC0415
+
+        with self.turn(table.name):
+            actions = pa.table(self.open(table).get_add_actions(flatten=True)).to_pylist()
+        return [str(self.path(table.name) / str(action["path"])) for action in actions if keep(action)]
+
+    # Commits
+
+    def append(self, table: Table, written: Sequence[Written], stamp: Stamp) -> bool:
+        """False where the table has had this batch; then the files are nobody's."""
+        from deltalake.transaction import AddAction, RemoveAction  # noqa: PLC0415
+
+        with self.turn(table.name):
+            found = self.open(table)
+            if _has(found, stamp):
+                return False
+            actions: list[AddAction | RemoveAction] = [
+                AddAction(
+                    path=one.path,
+                    size=one.size,
+                    partition_values={"date": one.date},
+                    modification_time=one.at_ms,
+                    data_change=True,
+                    stats=one.stats,
+                )
+                for one in written
+            ]
+            found.create_write_transaction(
+                actions,
+                "append",
+                found.schema(),
+                partition_by=list(table.partition_by),
+                commit_properties=_properties(stamp),
+            )
+            self._count(table)
+            return True
+
+    def fold(self, table: Table, rows: pa.Table, stamp: Stamp, *, since_us: int | None = None) -> bool:
+        """Puts rows, one a key, together with those that are there. With `since_us` rows that nothing was written of
+        since then are passed over, so that a table that grows old does not grow slow."""
+        fold = table.fold
+        assert fold is not None, f"{table.name} has no fold"
+        with self.turn(table.name):
+            found = self.open(table)
+            if _has(found, stamp):
+                return False
+            match = fold.match()
+            if since_us is not None and fold.seen:
+                match += f' AND t."{fold.seen}" >= arrow_cast({since_us}, \'Timestamp(Microsecond, Some("UTC"))\')'
+            merge = found.merge(
+                rows.cast(table.columns),
+                match,
+                source_alias="s",
+                target_alias="t",
+                commit_properties=_properties(stamp),
+            )
+            merge.when_matched_update(fold.updates()).when_not_matched_insert_all().execute()
+            self._count(table)
+            return True
+
+    def replace(self, table: Table, rows: pa.Table, stamp: Stamp | None, where: str | None = None) -> bool:
+        """Puts rows in place of all, or of those for which `where` holds."""
+        from deltalake import write_deltalake  # noqa: PLC0415
+
+        with self.turn(table.name):
+            found = self.open(table)
+            if stamp is not None and _has(found, stamp):
+                return False
+            write_deltalake(
+                found,
+                rows.cast(table.columns),
+                mode="overwrite",
+                predicate=where,
+                commit_properties=_properties(stamp) if stamp is not None else None,
+            )
+            found.update_incremental()
+            self._count(table)
+            return True
+
+    def delete(self, table: Table, where: str) -> None:
+        with self.turn(table.name):
+            self.open(table).delete(where)
+
+    def compact(self, table: Table) -> None:
+        """Makes the small files of a table fewer, and removes those that no version needs any more."""
+        with self.turn(table.name):
+            found = self.open(table)
+            found.optimize.compact(target_size=FILE_BYTES[table.is_appended])
+            found.vacuum(dry_run=False)
+            self.commits[table.name] = 0
+
+    def discard(self, written: Iterable[Written]) -> None:
+        """Files that no commit will ever name."""
+        for one in written:
+            (self.path(one.table) / one.path).unlink(missing_ok=True)
+
+    def _count(self, table: Table) -> None:
+        self.commits[table.name] = self.commits.get(table.name, 0) + 1
+
+
+def _has(found: DeltaTable, stamp: Stamp) -> bool:
+    version = found.transaction_version(stamp.query)
+    return version is not None and version >= stamp.batch
+
+
+def _properties(stamp: Stamp) -> CommitProperties:
+    from deltalake import CommitProperties, Transaction  # noqa: PLC0415
+
+    return CommitProperties(app_transactions=[Transaction(stamp.query, stamp.batch)])
+
+
+def _is_wider(columns: pa.Schema, found: DeltaTable) -> bool:
+    """Whether a struct has fields that those of the table lack."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    there = pa.schema(found.schema().to_arrow())
+    return any(_width(field.type) > _width(there.field(field.name).type) for field in columns)
+
+
+def _width(kind: pa.DataType) -> int:
+    return 1 + sum(_width(kind.field(index).type) for index in range(kind.num_fields))

@@ -1,0 +1,165 @@
+"""The columns of messages, as Arrow has them and as Spark does.
+
+What lies in the log becomes columns without a Python object per message: keys and values are taken as they are, and
+what few messages have, or many have alike, is decoded once for each that differs.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slipstream.broker.envelope import DeadLetter, Envelope, Routing
+
+TIME = pa.timestamp("us", "UTC")
+TEXTS = pa.map_(pa.string(), pa.string())
+
+ENVELOPE = pa.struct(
+    [
+        ("run_id", pa.string()),
+        ("step_id", pa.string()),
+        ("parent_step_id", pa.string()),
+        ("tenant_id", pa.string()),
+        ("idempotency_key", pa.string()),
+        ("target_topic", pa.string()),
+        ("partition_override", pa.int32()),
+        ("deadline", TIME),
+        (
+            "retry_policy",
+            pa.struct([("max_attempts", pa.int32()), ("backoff_ms", pa.int64()), ("max_backoff_ms", pa.int64())]),
+        ),
+        ("labels", TEXTS),
+        (
+            "dlq",
+            pa.struct(
+                [
+                    ("original_topic", pa.string()),
+                    ("original_partition", pa.int32()),
+                    ("original_offset", pa.int64()),
+                    ("group", pa.string()),
+                    ("attempts", pa.int32()),
+                    ("last_error", pa.string()),
+                    ("reason", pa.string()),
+                    ("routed_at", TIME),
+                ]
+            ),
+        ),
+    ]
+)
+ROUTING = pa.struct([("label", pa.string()), ("meta", TEXTS)])
+
+LOG_SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", TIME),
+        ("headers", TEXTS),
+        ("envelope", ENVELOPE),
+        ("routing", ROUTING),
+    ]
+)
+"""A message. Whatever it does not have is null; a key it does not have is empty, as it is stored."""
+
+RANGE_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("incarnation", pa.string()),
+        ("partition", pa.int32()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+    ]
+)
+"""What `content=ranges` has instead."""
+
+
+def to_log(topic: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Of the columns of `/v2` reads."""
+    rows = batch.num_rows
+    columns = [
+        batch.column("key"),
+        batch.column("value"),
+        pa.repeat(pa.scalar(topic, pa.string()), rows),
+        batch.column("partition"),
+        batch.column("offset"),
+        batch.column("timestamp").cast(TIME),
+        batch.column("attributes"),
+        _decoded(batch.column("envelope"), ENVELOPE, _envelope),
+        _decoded(batch.column("routing"), ROUTING, _routing),
+    ]
+    return pa.record_batch(columns, schema=LOG_SCHEMA)
+
+
+def _decoded(column: pa.StringArray, kind: pa.DataType, decode: Callable[[str], dict[str, Any]]) -> pa.Array:
+    """JSON as structs."""
+    if column.null_count == len(column):
+        return pa.nulls(len(column), kind)
+    encoded = column.dictionary_encode()
+    distinct = pa.array([decode(text) for text in encoded.dictionary.to_pylist()], kind)
+    return pc.take(distinct, encoded.indices)
+
+
+_decode_envelope = msgspec.json.Decoder(Envelope).decode
+_decode_routing = msgspec.json.Decoder(Routing).decode
+
+
+def _envelope(text: str) -> dict[str, Any]:
+    found = _decode_envelope(text)
+    policy = found.retry_policy
+    return {
+        "run_id": found.run_id or None,
+        "step_id": found.step_id or None,
+        "parent_step_id": found.parent_step_id or None,
+        "tenant_id": found.tenant_id or None,
+        "idempotency_key": found.idempotency_key or None,
+        "target_topic": found.target_topic or None,
+        "partition_override": found.partition_override,
+        "deadline": found.deadline,
+        "retry_policy": None if policy is None else msgspec.structs.asdict(policy),
+        "labels": None if found.labels is None else list(found.labels.items()),
+        "dlq": None if found.dlq is None else _dead_letter(found.dlq),
+    }
+
+
+def _dead_letter(found: DeadLetter) -> dict[str, Any]:
+    return {
+        "original_topic": found.original_topic,
+        "original_partition": found.original_partition,
+        "original_offset": found.original_offset,
+        "group": found.group,
+        "attempts": found.attempts,
+        "last_error": found.last_error,
+        "reason": found.reason,
+        "routed_at": dt.datetime.fromtimestamp(found.routed_at_ms / 1000, dt.UTC),
+    }
+
+
+def _routing(text: str) -> dict[str, Any]:
+    found = _decode_routing(text)
+    return {"label": found.label or None, "meta": list(found.meta.items())}
+
+
+def combined(batches: Iterable[pa.RecordBatch], rows: int, size: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in fewer batches, each of at least so many rows or bytes but the last."""
+    held: list[pa.RecordBatch] = []
+    held_rows = held_bytes = 0
+    for batch in batches:
+        held.append(batch)
+        held_rows += batch.num_rows
+        held_bytes += batch.nbytes
+        if held_rows >= rows or held_bytes >= size:
+            yield _one(held)
+            held, held_rows, held_bytes = [], 0, 0
+    if held_rows:
+        yield _one(held)
+
+
+def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

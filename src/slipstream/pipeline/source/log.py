@@ -1,0 +1,68 @@
+"""What is read: the log of a broker or of a stream, from any process."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from slipstream.pipeline.source.errors import DataLost
+from slipstream.pipeline.source.range import Range
+from slipstream.pipeline.source.standing import Standing
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    import pyarrow as pa
+
+log = logging.getLogger(__name__)
+
+BATCH_ROWS = 32_768
+BATCH_BYTES = 16 << 20
+"""Of a record batch, about: Spark is at its best with 10,000 to 50,000 rows, and holds a few of them in memory."""
+
+
+class Log(ABC):
+    """Use it as a context manager. Threads may not share one."""
+
+    def __init__(self, *, fail_on_data_loss: bool) -> None:
+        self.fail_on_data_loss = fail_on_data_loss
+
+    @abstractmethod
+    def standing(
+        self,
+        topics: Sequence[str] | None,
+        *,
+        since: dt.datetime | None = None,
+        known: Standing | None = None,
+        wait_ms: int = 0,
+    ) -> Standing:
+        """Of these topics, or of all, those that are there. With `known` and `wait_ms` it waits, at most so long, until
+        one of them reaches further than that or a new one is there."""
+
+    @abstractmethod
+    def read(self, asked: Range) -> Iterator[pa.RecordBatch]:
+        """The messages of a range, in their order, in batches of `LOG_SCHEMA`.
+
+        Raises DataLost where some of it is gone; with `failOnDataLoss=false` it says so in the log, and goes on with
+        what is there.
+        """
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def lose(self, lost: DataLost) -> None:
+        """Raises it, or has it logged where that was wished for."""
+        if self.fail_on_data_loss:
+            raise lost
+        log.warning("%s; going on with what is there (failOnDataLoss=false)", lost.story)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
