@@ -34,6 +34,10 @@ LOOK_S = 0.2
 """Between two looks at whether a query has ended."""
 STUCK_EVERY_S = 10.0
 SPARK_LOG = "_spark.log"
+STARTS = 5
+BEGINNING = ("Initializing StreamExecution", "Initializing sources")
+"""What Spark says of a query that has not found its source yet."""
+TOO_SLOW = "Timed out while waiting for the Python worker to connect back"
 
 
 class Watch(Protocol):
@@ -75,7 +79,7 @@ class Pipeline:
         running: list[StreamingQuery] = []
         try:
             for stream in streams:
-                running.append(stream.start(once=once))
+                running.append(self._start(stream, once=once))
             self._watch.began(queries)
             self._await(queries, running)
         finally:
@@ -89,6 +93,21 @@ class Pipeline:
     def stop(self) -> None:
         """From any thread or signal handler: `run` returns when the batches at hand are over or given up."""
         self._stop.set()
+
+    def _start(self, stream: Stream, *, once: bool) -> StreamingQuery:
+        """One after the other: each starts a Python of its own, for which Spark waits ten seconds and no longer. On a
+        machine that is busy that may not be enough, and is no reason to give up."""
+        for _ in range(STARTS):
+            started = stream.start(once=once)
+            while started.isActive and started.status["message"] in BEGINNING and not self._stop.wait(LOOK_S):
+                pass
+            error = started.exception()
+            if error is None or TOO_SLOW not in str(error):
+                return started
+            log.warning(
+                "Python did not start within the time that Spark gives it; starting %s again", stream.query.name
+            )
+        return started
 
     def _await(self, queries: Sequence[Query], running: Sequence[StreamingQuery]) -> None:
         looked = time.monotonic()
