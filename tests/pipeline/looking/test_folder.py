@@ -180,6 +180,36 @@ def test_a_column_that_came_later_is_null_in_what_was_written_before(tmp_path: P
     assert list(rows) == [("new", "charge"), ("old", None)]
 
 
+def test_a_column_that_is_in_no_file_yet_is_null(tmp_path: Path) -> None:
+    path = str(tmp_path / "stuck_slips")
+    write_deltalake(path, pa.table({"correlation_id": ["old"]}))
+    write_deltalake(path, TABLES["stuck_slips"].columns.empty_table(), mode="append", schema_mode="merge")
+    assert list(Tables(tmp_path).query("select correlation_id, since from stuck_slips")) == [("old", None)]
+
+
+def test_a_struct_that_has_gained_a_field_is_read_in_old_files_too(tmp_path: Path) -> None:
+    def rows(task: dict[str, object], kind: pa.DataType) -> pa.Table:
+        return pa.table({"offset": [len(task)], "task": pa.array([task], kind)})
+
+    path = str(tmp_path / "dead_letters")
+    write_deltalake(path, rows({"job_id": "old"}, pa.struct([("job_id", pa.string())])))
+    wide = pa.struct([("job_id", pa.string()), ("colour", pa.string())])
+    write_deltalake(path, rows({"job_id": "new", "colour": "red"}, wide), mode="append", schema_mode="merge")
+    found = Tables(tmp_path).query("select task.job_id, task.colour, task from dead_letters order by 1").dicts()
+    assert [row["task"] for row in found] == [{"job_id": "new", "colour": "red"}, {"job_id": "old", "colour": None}]
+
+
+def test_what_only_others_can_read_is_said(tmp_path: Path) -> None:
+    path = str(tmp_path / "stuck_slips")
+    write_deltalake(path, pa.table({"correlation_id": ["x"]}))
+    first = tmp_path / "stuck_slips" / "_delta_log" / "00000000000000000000.json"
+    protocol = '{"protocol":{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":["deletionVectors"],'
+    lines = [line for line in first.read_text().splitlines() if '"protocol"' not in line]
+    first.write_text("\n".join([protocol + '"writerFeatures":["deletionVectors"]}}', *lines]))
+    with pytest.raises(QueryRefused, match="stuck_slips has deletionVectors, which only other programs can read"):
+        Tables(tmp_path).query("select * from stuck_slips")
+
+
 def test_an_answer_is_of_one_version(tmp_path: Path) -> None:
     at = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
     make_table(tmp_path, "quarantine", [place("t", 1, at)])

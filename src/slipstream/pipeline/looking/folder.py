@@ -12,13 +12,13 @@ import msgspec
 
 from slipstream.pipeline.errors import PipelineError
 from slipstream.pipeline.looking.answer import Answer, QueryRefused
+from slipstream.pipeline.looking.engine import Engine, View, quoted, read
 from slipstream.pipeline.looking.meaning import meaning
 from slipstream.pipeline.tables import TABLES
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
-    from duckdb import DuckDBPyConnection
 
 MAKE_THEM = "slipstream pipeline run --once"
 
@@ -65,7 +65,8 @@ class Tables:
     """
 
     def __init__(self, root: Path) -> None:
-        self.root = root
+        self.root = root.absolute()
+        self._engine = Engine(self.root)
         self._handles: dict[str, DeltaTable] = {}
         self._actions: dict[str, list[dict[str, Any]]] = {}
 
@@ -114,12 +115,8 @@ class Tables:
         import duckdb  # noqa: PLC0415 - --help needs none of it
 
         mentioned = self._mentioned(sql)
-        connection = self._connect(mentioned, everything)
         try:
-            self._check(connection, sql)
-            relation = connection.sql(sql)
-            # One more than is wanted, to know whether there is more.
-            reader = (relation if limit is None else relation.limit(limit + 1)).to_arrow_reader(BATCH_ROWS)
+            reader = read(self._engine.connect(self._views(mentioned, everything)), sql, limit)
         except duckdb.Error as error:
             raise QueryRefused(self._advice(error, mentioned, everything)) from error
         return Answer(reader, limit)
@@ -218,30 +215,28 @@ class Tables:
         known = [*TABLES, *(name for name in self.names if name not in TABLES)]
         return [name for name in known if name.lower() in words or not re.fullmatch(r"\w+", name)]
 
-    def _connect(self, mentioned: Sequence[str], everything: bool) -> DuckDBPyConnection:
-        import duckdb  # noqa: PLC0415
-
+    def _views(self, mentioned: Sequence[str], everything: bool) -> dict[str, View]:
         there = self.names
         if not there:
             raise NoSuchTable(self._missing(""))
-        connection = duckdb.connect(config=_CLOSED)
-        for name in dict.fromkeys([*TABLES, *mentioned]):
-            schema = _visible(self._schema(name) if name in mentioned else TABLES[name].columns, everything)
-            if name in mentioned and name in there:
-                connection.register(name, self._handle(name).to_pyarrow_dataset().replace_schema(schema))
-            else:
-                connection.register(name, schema.empty_table())
-        connection.execute("SET TimeZone = 'UTC'")
-        connection.execute("SET lock_configuration = true")
-        return connection
+        return {name: self._view(name, name in there, everything) for name in mentioned} | {
+            name: _empty(table.columns, everything) for name, table in TABLES.items() if name not in mentioned
+        }
 
-    def _check(self, connection: DuckDBPyConnection, sql: str) -> None:
-        statements = connection.extract_statements(sql)
-        if len(statements) != 1:
-            raise QueryRefused("nothing is asked" if not statements else "one statement at a time")
-        kind = statements[0].type.name
-        if kind not in _READING:
-            raise QueryRefused(f"tables are only read here, and this is {kind}: ask with SELECT, DESCRIBE or SUMMARIZE")
+    def _view(self, name: str, is_there: bool, everything: bool) -> View:
+        schema = self._schema(name)
+        if not is_there:
+            return _empty(schema, everything)
+        handle = self._handle(name)
+        strange = set(handle.protocol().reader_features or ()) - _KNOWN_FEATURES
+        if strange:
+            raise QueryRefused(f"{name} has {', '.join(sorted(strange))}, which only other programs can read")
+        return View(
+            columns=_visible(schema, everything),
+            stored=schema,
+            files=tuple(f"{self.root}/{name}/{action['path']}" for action in self._files(name)),
+            partition_by=tuple(handle.metadata().partition_columns),
+        )
 
     def _advice(self, error: Exception, mentioned: Sequence[str], everything: bool) -> str:
         import duckdb  # noqa: PLC0415
@@ -260,26 +255,16 @@ class Tables:
         return text
 
 
-BATCH_ROWS = 10_000
-
-_CLOSED: dict[str, str | bool | int | float | list[str]] = {
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-    "python_enable_replacements": "false",
-    "enable_external_access": "false",
-}
-"""A query sees the tables, and neither files, variables nor the network."""
-
-_READING = {"SELECT", "EXPLAIN", "MULTI"}
-"""DESCRIBE, SHOW and SUMMARIZE count as SELECT, and PIVOT as MULTI."""
+_KNOWN_FEATURES = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
+"""Of Delta: those that leave what is in a file as it is."""
 
 _NO_TABLE = re.compile(r"Catalog Error: Table with name (.*?) does not exist")
 
 _NEAR = re.compile(r'syntax error at or near "(\w+)"')
 
 
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+def _empty(schema: pa.Schema, everything: bool) -> View:
+    return View(columns=_visible(schema, everything), stored=schema, files=(), partition_by=())
 
 
 def _visible(schema: pa.Schema, everything: bool) -> pa.Schema:
