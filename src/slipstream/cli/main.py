@@ -16,6 +16,7 @@ from slipstream.cli.messages import consume, produce, read
 from slipstream.cli.pipeline import pipeline
 from slipstream.cli.serve import serve
 from slipstream.cli.slip import slip
+from slipstream.cli.table import table
 from slipstream.cli.topic import topic
 
 click.rich_click.TEXT_MARKUP = "rich"
@@ -33,7 +34,10 @@ def main() -> None:
     """
 
 
-for command in (serve, topic, produce, consume, read, group, dlq, bench, bus, slip, jobs, pipeline, doctor, completion):
+for command in (
+    *(serve, topic, produce, consume, read, group, dlq, bench),
+    *(bus, slip, jobs, pipeline, table, doctor, completion),
+):
     main.add_command(command)
 
 click.rich_click.COMMAND_GROUPS["slipstream"] = [
@@ -41,6 +45,6 @@ click.rich_click.COMMAND_GROUPS["slipstream"] = [
     {"name": "Messages", "commands": ["produce", "consume", "read"]},
     {"name": "Look after", "commands": ["topic", "group", "dlq", "bench"]},
     {"name": "Message bus", "commands": ["bus", "slip", "jobs"]},
-    {"name": "Data", "commands": ["pipeline"]},
+    {"name": "Tables", "commands": ["pipeline", "table"]},
     {"name": "Shell", "commands": ["completion"]},
 ]
