@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -32,19 +33,27 @@ log = logging.getLogger(__name__)
 LOOK_S = 0.2
 """Between two looks at whether a query has ended."""
 STUCK_EVERY_S = 10.0
+SPARK_LOG = "_spark.log"
 
 
-class Watch:
+class Watch(Protocol):
     """Who wants to see how it goes. All of it may be called from threads of the queries."""
 
     def began(self, queries: Sequence[Query]) -> None:
         """They run now."""
+        return
 
     def told(self, told: Told) -> None:
         """A batch is in its tables."""
+        return
 
-    def behind(self, query: str, lag: int) -> None:
-        """So many messages are there that the query has not read."""
+    def behind(self, query: str, read: int, lag: int) -> None:
+        """Of the messages that are there, so many lie behind the query, and so many before it."""
+        return
+
+
+class _Nobody(Watch):
+    pass
 
 
 class Pipeline:
@@ -54,7 +63,7 @@ class Pipeline:
         self.spark = spark
         self.settings = settings
         self.folder = DeltaFolder(root_of(settings))
-        self._watch = watch or Watch()
+        self._watch = watch or _Nobody()
         self._stop = threading.Event()
 
     def stream(self, query: Query) -> Stream:
@@ -87,7 +96,7 @@ class Pipeline:
             for query, each in zip(queries, running, strict=True):
                 if (error := each.exception()) is not None:
                     raise failed(query, error)
-                self._watch.behind(query.name, lag_of(each.lastProgress))
+                self._watch.behind(query.name, *reached(each.lastProgress))
             if not any(each.isActive for each in running):
                 # One that failed just now has said so after we asked.
                 for query, each in zip(queries, running, strict=True):
@@ -127,7 +136,8 @@ def pipeline(settings: PipelineSettings, watch: Watch | None = None) -> Iterator
         with pipeline(load_settings()) as found:
             found.run(queries_of([]), once=True)
     """
-    with locked(root_of(settings)), spark_session(settings) as spark:
+    root = root_of(settings)
+    with locked(root), spark_session(settings, root / SPARK_LOG) as spark:
         yield Pipeline(spark, settings, watch)
 
 
@@ -136,9 +146,14 @@ def run_once(settings: PipelineSettings, tables: Sequence[str] = (), *, from_scr
     queries = queries_of(tables)
     with pipeline(settings) as found:
         if from_scratch:
-            for query in queries:
-                forget(found.folder, query)
+            start_over(found.folder, queries)
         found.run(queries, once=True)
+
+
+def start_over(folder: DeltaFolder, queries: Sequence[Query]) -> None:
+    """Removes what these queries have made."""
+    for query in queries:
+        forget(folder, query)
 
 
 def root_of(settings: PipelineSettings) -> Path:
@@ -150,39 +165,35 @@ def root_of(settings: PipelineSettings) -> Path:
     return Path(settings.tables)
 
 
+_RAISED = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*: (.+)$", re.MULTILINE)
+"""The last line of a Python traceback."""
+
+
 def failed(query: Query, error: Exception) -> PipelineError:
-    """What people need of what Spark says: the reason, and not the stack of two languages."""
+    """What people need of what Spark says: the reason, and not the stacks of two languages."""
     text = str(error)
-    for mark in ("DataLost: ", "ConnectorError: ", "InvalidOption: ", "PipelineError: "):
-        if mark in text:
-            text = text.partition(mark)[2].split("\n", 1)[0]
-            break
-    return PipelineError(f"the query {query.name} stopped: {text}")
-
-
-def lag_of(progress: Any) -> int:
-    """Messages between where a query is and where its topics end."""
-    if not progress or not progress["sources"]:
-        return 0
-    source = progress["sources"][0]
-    return sum(
-        max(0, _furthest(latest) - _furthest(read))
-        for latest, read in _pairs(source.get("latestOffset"), source.get("endOffset"))
+    if "Traceback (most recent call last)" in text:
+        found = _RAISED.findall(text.rpartition("Traceback (most recent call last)")[2])
+        text = found[0] if found else text
+    return PipelineError(
+        f"the query {query.name} stopped: {text}\n{SPARK_LOG}, beside the tables, has all that Spark said"
     )
 
 
-def _pairs(latest: Any, read: Any) -> Iterator[tuple[dict[str, int], dict[str, int]]]:
-    reached, there = _topics(read), _topics(latest)
-    for name, topic in there.items():
-        yield topic["partitions"], reached.get(name, {"partitions": {}})["partitions"]
+def reached(progress: Any) -> tuple[int, int]:
+    """How many messages lie behind a query, and how many before it. Offsets count per topic, and its partitions are
+    read up to the same."""
+    if not progress or not progress["sources"]:
+        return 0, 0
+    source = progress["sources"][0]
+    read, there = _ends(source["endOffset"]), _ends(source["latestOffset"])
+    lag = sum(max(0, end - read.get(name, 0)) for name, end in there.items())
+    return sum(read.values()), lag
 
 
-def _topics(offset: Any) -> dict[str, Any]:
+def _ends(offset: Any) -> dict[str, int]:
+    """By topic."""
     if isinstance(offset, str):
         offset = msgspec.json.decode(offset)
-    return dict((offset or {}).get("topics", {}))
-
-
-def _furthest(partitions: dict[str, int]) -> int:
-    """Offsets count per topic, and its partitions are read up to the same."""
-    return max(partitions.values(), default=0)
+    topics = (offset or {}).get("topics", {})
+    return {name: max(topic["partitions"].values(), default=0) for name, topic in topics.items()}

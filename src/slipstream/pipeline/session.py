@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slipstream.pipeline.java import find_java
@@ -38,8 +39,11 @@ LOCAL = {
 
 
 @contextlib.contextmanager
-def spark_session(settings: PipelineSettings, extra: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """Stopped at the end, with the Java it runs in."""
+def spark_session(
+    settings: PipelineSettings, said: Path | None = None, extra: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """Stopped at the end. What its Java says goes to the file `said`, if there is one: in a terminal it would be
+    in the way, and when something is wrong somebody wants to read it."""
     os.environ["JAVA_HOME"] = str(find_java())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra, and it takes a second
@@ -56,9 +60,26 @@ def spark_session(settings: PipelineSettings, extra: Mapping[str, str] | None = 
         builder = SparkSession.builder.appName("slipstream pipeline").master(settings.master)
         for name, value in options.items():
             builder = builder.config(name, value)
-        spark = builder.getOrCreate()
-        spark.sparkContext.setLogLevel("ERROR")
+        with _errors_to(said):
+            spark = builder.getOrCreate()
         try:
             yield spark
         finally:
             spark.stop()
+
+
+@contextlib.contextmanager
+def _errors_to(path: Path | None) -> Iterator[None]:
+    """For what is started meanwhile: PySpark starts its Java with our own stderr, and offers no other."""
+    if path is None:
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ours = os.dup(2)
+    with path.open("a") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)

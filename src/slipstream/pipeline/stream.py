@@ -86,7 +86,7 @@ class Stream:
         mine = [name for name in there if len(self._query_names(name)) == 1]
         if not self._id() and mine:
             raise TablesUnfit(
-                f"{self.folder.root} has the table {mine[0]}, but what says how far it goes, {self.checkpoint}, is gone: "
+                f"there is {self.folder.path(mine[0])}, but {self.checkpoint}, which says how far it goes, is gone: "
                 "restore it, or make the tables anew with --from-scratch"
             )
         if self._id() and (missing := [table.name for table in self.query.appended if table.name not in there]):
@@ -110,13 +110,7 @@ class Stream:
 
     def _take(self, ranges: DataFrame, number: int) -> None:
         began = time.monotonic()
-        order = Order(
-            options=source_options(self.settings, self.query),
-            root=str(self.folder.root.absolute()),
-            kinds=dict(self.query.kinds(self.settings)),
-        )
-        rows = ranges.mapInArrow(writer(order), WRITTEN).toArrow().column("written").to_pylist()
-        written = [msgspec.json.decode(row, type=Written) for row in rows]
+        written = self.write(ranges)
         batch = Batch(self.spark, self.folder, self.settings, self._stamp(number), written)
         for table in self.query.appended:
             batch.append(table)
@@ -130,6 +124,17 @@ class Stream:
         took_s = time.monotonic() - began
         self._tell(Told(self.query.name, number, took_s, batch.rows, dt.datetime.now(dt.UTC)))
 
+    def write(self, ranges: DataFrame, day: str = "") -> list[Written]:
+        """The files of these ranges, by Spark's tasks; nobody sees them yet."""
+        order = Order(
+            options=source_options(self.settings, self.query),
+            root=str(self.folder.root.absolute()),
+            kinds=dict(self.query.kinds(self.settings)),
+            day=day,
+        )
+        rows = ranges.mapInArrow(writer(order), WRITTEN).toArrow().column("written").to_pylist()
+        return [msgspec.json.decode(row, type=Written) for row in rows]
+
     def make_anew(self, tables: Sequence[Table], number: int | None = None) -> None:
         """Of the tables they come from; `number` is that of the batch that is under way, if one is."""
         wanted = {table.name: self.query.share.get(table.name) for table in tables}
@@ -138,6 +143,14 @@ class Stream:
 
     def _stamp(self, number: int) -> Stamp:
         return Stamp(f"{self.query.name}:{self._id()}", number)
+
+    def reached(self) -> dict[str, dict[str, int]]:
+        """Topic → partition → up to which offset the last batch has read."""
+        newest = max((int(path.name) for path in (self.checkpoint / "commits").glob("[0-9]*")), default=None)
+        if newest is None:
+            return {}
+        offsets = json.loads((self.checkpoint / "offsets" / str(newest)).read_text().splitlines()[-1])
+        return {name: topic["partitions"] for name, topic in offsets["topics"].items()}
 
     def finish(self) -> None:
         """When the query has ended, and nothing came that would have brought it along."""

@@ -16,6 +16,7 @@ from slipstream.pipeline.delta.files import Written
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import CommitProperties, DeltaTable
+    from deltalake.transaction import AddAction, RemoveAction
 
     from slipstream.pipeline.tables import Table
 
@@ -116,29 +117,34 @@ class DeltaFolder:
             actions = pa.table(self.open(table).get_add_actions(flatten=True)).to_pylist()
         return [str(self.path(table.name) / str(action["path"])) for action in actions if keep(action)]
 
+    def select(self, table: Table, where: str) -> pa.Table:
+        """Rows for which this holds, in SQL."""
+        import pyarrow as pa  # noqa: PLC0415
+        from deltalake import QueryBuilder  # noqa: PLC0415
+
+        with self.turn(table.name):
+            query = QueryBuilder().register("t", self.open(table))
+        return pa.table(query.execute(f"SELECT * FROM t WHERE {where}")).select(table.columns.names)
+
+    def count(self, table: Table, where: str) -> int:
+        import pyarrow as pa  # noqa: PLC0415
+        from deltalake import QueryBuilder  # noqa: PLC0415
+
+        with self.turn(table.name):
+            query = QueryBuilder().register("t", self.open(table))
+        found: int = pa.table(query.execute(f"SELECT count(*) AS n FROM t WHERE {where}")).column("n")[0].as_py()
+        return found
+
     # Commits
 
     def append(self, table: Table, written: Sequence[Written], stamp: Stamp) -> bool:
         """False where the table has had this batch; then the files are nobody's."""
-        from deltalake.transaction import AddAction, RemoveAction  # noqa: PLC0415
-
         with self.turn(table.name):
             found = self.open(table)
             if _has(found, stamp):
                 return False
-            actions: list[AddAction | RemoveAction] = [
-                AddAction(
-                    path=one.path,
-                    size=one.size,
-                    partition_values={"date": one.date},
-                    modification_time=one.at_ms,
-                    data_change=True,
-                    stats=one.stats,
-                )
-                for one in written
-            ]
             found.create_write_transaction(
-                actions,
+                _actions(written),
                 "append",
                 found.schema(),
                 partition_by=list(table.partition_by),
@@ -189,6 +195,32 @@ class DeltaFolder:
             self._count(table)
             return True
 
+    def renew(self, table: Table, rows: pa.Table, stale: str | None = None) -> None:
+        """Puts rows in place of those with their keys; of the others those go for which `stale` holds."""
+        assert table.fold is not None, f"{table.name} has no key"
+        with self.turn(table.name):
+            merge = self.open(table).merge(
+                rows.cast(table.columns), table.fold.match(), source_alias="s", target_alias="t"
+            )
+            merge = merge.when_matched_update_all().when_not_matched_insert_all()
+            if stale is not None:
+                merge = merge.when_not_matched_by_source_delete(stale)
+            merge.execute()
+            self._count(table)
+
+    def replace_day(self, table: Table, day: str, written: Sequence[Written]) -> None:
+        """Puts files in place of all that the table has of a day."""
+        with self.turn(table.name):
+            found = self.open(table)
+            found.create_write_transaction(
+                _actions(written),
+                "overwrite",
+                found.schema(),
+                partition_by=list(table.partition_by),
+                partition_filters=[("date", "=", day)],
+            )
+            self._count(table)
+
     def delete(self, table: Table, where: str) -> None:
         with self.turn(table.name):
             self.open(table).delete(where)
@@ -208,6 +240,22 @@ class DeltaFolder:
 
     def _count(self, table: Table) -> None:
         self.commits[table.name] = self.commits.get(table.name, 0) + 1
+
+
+def _actions(written: Sequence[Written]) -> list[AddAction | RemoveAction]:
+    from deltalake.transaction import AddAction  # noqa: PLC0415
+
+    return [
+        AddAction(
+            path=one.path,
+            size=one.size,
+            partition_values={"date": one.date},
+            modification_time=one.at_ms,
+            data_change=True,
+            stats=one.stats,
+        )
+        for one in written
+    ]
 
 
 def _has(found: DeltaTable, stamp: Stamp) -> bool:

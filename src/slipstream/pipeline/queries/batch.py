@@ -118,6 +118,31 @@ class Anew(Batch):
         return table.name not in self._wanted
 
 
+class Renewed(Anew):
+    """All there is once more, over what is there: rows that can be made again are, and others stay, because what they
+    were made of may be past its time."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        folder: DeltaFolder,
+        settings: PipelineSettings,
+        wanted: Mapping[str, str | None],
+        stale: Mapping[str, str],
+    ) -> None:
+        super().__init__(spark, folder, settings, None, wanted)
+        self._stale = stale
+        """Table → which rows go if they are not made again."""
+
+    def put(self, table: Table, rows: DataFrame) -> pa.Table | None:
+        if table.name not in self._wanted:
+            return None
+        found = rows.toArrow()
+        self.folder.renew(table, found, self._stale.get(table.name))
+        self.rows[table.name] = found.num_rows
+        return found
+
+
 def read_files(spark: SparkSession, table: Table, paths: Sequence[str]) -> DataFrame:
     """Rows of a table from some of its files, without the date, which is in their paths."""
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +29,8 @@ class Order(msgspec.Struct, frozen=True):
     """The folder of the tables."""
     kinds: Mapping[str, str]
     """Topic → what its messages are. Of other topics they are kept as they are."""
+    day: str = ""
+    """Only what was stored on this day, if it is said."""
 
 
 def writer(order: Order) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -44,7 +47,7 @@ def writer(order: Order) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Rec
                 for row in batch.to_pylist():
                     asked = Range(**row)
                     for messages in log.read(asked):
-                        _sort(order, asked.incarnation, messages, files)
+                        _sort(order, asked.incarnation, _of_day(messages, order.day), files)
         yield pa.record_batch({"written": pa.array(files.written(), pa.string())})
 
     return write
@@ -70,8 +73,20 @@ class _Files(contextlib.ExitStack):
         return [msgspec.json.encode(one).decode() for files in self._open.values() for one in files.written]
 
 
+def _of_day(messages: pa.RecordBatch, day: str) -> pa.RecordBatch:
+    if not day:
+        return messages
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    dates = messages.column("timestamp").cast(pa.date32())
+    return messages.filter(pc.equal(dates, pa.scalar(dt.date.fromisoformat(day), pa.date32())))
+
+
 def _sort(order: Order, incarnation: str, messages: pa.RecordBatch, files: _Files) -> None:
     """Each message to the table it belongs to."""
+    if not messages.num_rows:
+        return
     import pyarrow as pa  # noqa: PLC0415
 
     from slipstream.pipeline.decode import decode_progress, decode_protobuf  # noqa: PLC0415
