@@ -119,8 +119,10 @@ def render_reference() -> str:
         lines += _parameters(operation)
         body = operation.get("requestBody")
         if body is not None:
-            name = _schema_name(body["content"][JSON]["schema"])
-            lines += ["", f"Body: [`{_title(name)}`](#{_title(name).lower()})"]
+            schema = body["content"][JSON]["schema"]
+            name = _schema_name(schema.get("items", schema))
+            listed = "an array of " if "items" in schema else ""
+            lines += ["", f"Body: {listed}[`{_title(name)}`](#{_title(name).lower()})"]
             _collect(name, schemas, shown)
         lines += ["", _answer(operation, schemas, shown)]
     lines += ["", "## Types"]

@@ -116,6 +116,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     idempotency_ttl_ms: Annotated[int, _delivery("How long an idempotency key is remembered.", ge=1)] = 600_000
     idempotency_keys_max: Annotated[int, _delivery("How many keys are remembered at most.", ge=1)] = 1_000_000
 
+    staged_ttl_ms: Annotated[int, _delivery("How long staged messages wait for their commit.", ge=1)] = 3600 * 1000
+    writer_ttl_ms: Annotated[
+        int, _delivery("How long the sequence of a writer is remembered after its last commit.", ge=1)
+    ] = 30 * DAY_MS
+
     max_waiting_messages: Annotated[
         int,
         _pressure(
@@ -139,6 +144,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_body_bytes: Annotated[int, _limit("Request body.", ge=1)] = 1 << 20
     max_batch_bytes: Annotated[int, _limit("Body of a batch of messages (/v2/produce).", ge=1)] = 16 << 20
     max_batch_messages: Annotated[int, _limit("Messages in one request or answer of /v2.", ge=1)] = 10_000
+    max_staged_bytes: Annotated[
+        int, _limit("Bytes of messages that wait in memory for their commit; past that staging gets 429.", ge=1)
+    ] = 256 << 20
     max_wait_ms: Annotated[int, _limit("Longest wait of a fetch or read of /v2.", ge=0)] = 60_000
     max_read_bytes: Annotated[int, _limit("Most that one read of the log may ask for.", ge=1)] = 64 << 20
     max_redrives: Annotated[int, _limit("Redrives of dead letters under way at a time.", ge=1)] = 16
@@ -153,6 +161,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_partitions: Annotated[int, _limit("Partitions of a topic.", ge=1)] = 1_024
     max_topics: Annotated[int, _limit("Topics.", ge=1)] = 10_000
     max_groups: Annotated[int, _limit("Groups.", ge=1)] = 10_000
+    max_writers: Annotated[int, _limit("Writers whose sequence is remembered.", ge=1)] = 100_000
 
     def topic_config(self) -> TopicConfig:
         return TopicConfig(
@@ -179,6 +188,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             partitions_max=self.max_partitions,
             topics_max=self.max_topics,
             groups_max=self.max_groups,
+            writers_max=self.max_writers,
+            writer_ttl_ms=self.writer_ttl_ms,
+            staged_bytes_max=self.max_staged_bytes,
+            staged_ttl_ms=self.staged_ttl_ms,
             delayed_max=self.max_delayed,
         )
 

@@ -57,6 +57,16 @@ def produce(*keys: bytes, once: str = "", in_ms: int | None = None, key: str = "
     return lambda node: node.perform(lambda broker, now_ms: broker.produce_batch(now_ms, "t", messages, key))
 
 
+def commit(sequence: int, *keys: bytes) -> Step:
+    def each(broker: Broker, now_ms: int) -> None:
+        parts = [f"{sequence}-{n}" for n in range(len(keys))]
+        for part, key in zip(parts, keys, strict=True):
+            broker.commits.stage(now_ms, part, "writer", sequence, "t", batch(key), 1)
+        broker.commits.commit(now_ms, "writer", sequence, parts)
+
+    return lambda node: node.perform(each)
+
+
 def with_deadline(in_ms: int) -> Step:
     envelope = Envelope(deadline=dt.datetime.fromtimestamp((START_MS + in_ms) / 1000, dt.UTC))
     return lambda node: node.produce("t", b"mortal", b"d", envelope)
@@ -140,6 +150,9 @@ STORY: dict[str, Step | int] = {
     "an hour passes": LONG_MS,
     "create anew": lambda node: node.create("t", 1),
     "batch key of the old one": produce(b"e", b"f", key="batch"),
+    "commit": commit(3, b"k", b"l"),
+    "commit again": commit(3, b"k", b"l"),
+    "commit of nothing": commit(4),
     "read the new": lambda node: node.take("t", 2),
     "dead letters go": lambda node: node.delete("dlq.t"),
 }

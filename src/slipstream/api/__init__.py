@@ -5,6 +5,7 @@ here does anything: no socket, and of the broker only the types of the envelope.
 with `encoding` beside it; in MessagePack they are bytes.
 """
 
+from slipstream.api.commits import CommitRequest, CommitResponse, Staged, StageQuery, WriterInfo
 from slipstream.api.consume import (
     AckRequest,
     AckResponse,
@@ -57,6 +58,8 @@ __all__ = [
     "NDJSON",
     "AckRequest",
     "AckResponse",
+    "CommitRequest",
+    "CommitResponse",
     "CreateTopicRequest",
     "DeadLetter",
     "DeadLetterItem",
@@ -105,6 +108,8 @@ __all__ = [
     "SegmentFile",
     "SegmentList",
     "SegmentsQuery",
+    "StageQuery",
+    "Staged",
     "Stats",
     "TopicChange",
     "TopicConfigFields",
@@ -114,4 +119,5 @@ __all__ = [
     "TopicOffsets",
     "TopicStats",
     "TopicSummary",
+    "WriterInfo",
 ]

@@ -27,7 +27,9 @@ from slipstream.broker.errors import (
     Unavailable,
 )
 from slipstream.broker.group import Consumer, Group, Lease, Progress
-from slipstream.broker.intake import NewMessage, Placement
+from slipstream.broker.intake import Placement
+from slipstream.broker.message import NewMessage
+from slipstream.broker.parts import Part
 from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, PartitionLog, Topic, TopicConfig, TopicOverrides
 
 __all__ = [
@@ -51,6 +53,7 @@ __all__ = [
     "NewMessage",
     "NotFound",
     "Overloaded",
+    "Part",
     "Partition",
     "PartitionLog",
     "Placement",

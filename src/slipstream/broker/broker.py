@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
@@ -25,6 +24,7 @@ from slipstream.broker.changes import (
     Trimmed,
     encode_change,
 )
+from slipstream.broker.commits import Commits
 from slipstream.broker.config import BrokerConfig
 from slipstream.broker.delivery import Dispatcher
 from slipstream.broker.effects import Effects, Publications
@@ -33,12 +33,11 @@ from slipstream.broker.errors import BrokerError, FailedPrecondition, InvalidArg
 from slipstream.broker.group import Consumer, Group, Lease, LeaseState, Progress
 from slipstream.broker.idempotency import Status, short
 from slipstream.broker.intake import Intake
+from slipstream.broker.name import check_name
 from slipstream.broker.snapshot import restore_snapshot, take_snapshot
 from slipstream.broker.state import LogFactory, OnceKey, State
 from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, Topic, TopicOverrides
 from slipstream.record import LogUnreadable
-
-_NAME = re.compile(r"[A-Za-z0-9._:-]{1,200}\Z")
 
 
 class HasPlace(Protocol):
@@ -67,6 +66,7 @@ class Broker:
         self.state = State(config, open_log)
         self.dispatcher = Dispatcher(self.state, self.effects)
         self.intake = Intake(config, self.state, self.dispatcher)
+        self.commits = Commits(config, self.state, self.intake, self.effects)
         self.produce = self.intake.produce
         self.produce_batch = self.intake.produce_batch
         self.acked_total = 0
@@ -81,7 +81,7 @@ class Broker:
         topic = self.state.topics.get(name)
         if topic is not None:
             return topic
-        _check_name("topic", name)
+        check_name("topic", name)
         source = self.state.topics.get(name.removeprefix(DEAD_LETTER_PREFIX))
         if source is not None:
             # Ruling 6: the dead letters have as many partitions as their topic, whoever creates them.
@@ -163,7 +163,7 @@ class Broker:
     ) -> Consumer:
         """Somebody starts to read for a group, which is created if it is new and then starts at the oldest message."""
         topic = self.topic(name)
-        _check_name("owner", owner)
+        check_name("owner", owner)
         if lease_ms < 0:
             raise InvalidArgument("lease_ms must not be negative")
         if lease_ms > self.config.lease_ms_max:
@@ -224,7 +224,7 @@ class Broker:
         group.consumers.clear()
 
     def _create_group(self, topic: Topic, name: str) -> Group:
-        _check_name("group", name)
+        check_name("group", name)
         if len(self.state.groups_by_id) >= self.config.groups_max:
             raise InvalidArgument(f"this broker already has its {self.config.groups_max} groups (max_groups)")
         change = GroupCreated(self.state.next_group_id(), topic.id, name)
@@ -432,7 +432,7 @@ class Broker:
     ) -> bool:
         """True if the worker should do the effect; False if it was done before and must be skipped."""
         identity = self._once_key(name, group_name, key, tenant)
-        _check_name("owner", owner)
+        check_name("owner", owner)
         if not 0 <= lease_ms <= self.config.lease_ms_max:
             raise InvalidArgument(f"lease_ms must be between 0 and {self.config.lease_ms_max} (lease_ms_max)")
         lease_ms = lease_ms or self.config.lease_ms
@@ -513,9 +513,3 @@ class Broker:
                     if lease.state is LeaseState.WAITING and lease.until_ms <= now_ms:
                         progress.make_ready(lease)
                 self.dispatcher.restart_timer(progress, now_ms)
-
-
-def _check_name(what: str, name: str) -> None:
-    """Ruling 15."""
-    if not _NAME.match(name):
-        raise InvalidArgument(f"{what} must be 1 to 200 characters of A-Z a-z 0-9 . _ : - (got {name[:40]!r})")

@@ -209,6 +209,14 @@ class FinishedBatch(msgspec.Struct, array_like=True, tag=21, frozen=True):
             yield Finished(self.group_id, self.partition, offset)
 
 
+class WriterCommitted(msgspec.Struct, array_like=True, tag=22, frozen=True):
+    """The messages before this one in the frame are what the writer committed under this sequence."""
+
+    writer: str
+    sequence: int
+    at_ms: int
+
+
 Change: TypeAlias = (
     TopicCreated
     | Published
@@ -231,6 +239,7 @@ Change: TypeAlias = (
     | PublishedBatch
     | DeliveredRun
     | FinishedBatch
+    | WriterCommitted
 )
 
 

@@ -25,6 +25,12 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     partitions_max: int = 1_024
     topics_max: int = 10_000
     groups_max: int = 10_000
+    writers_max: int = 100_000
+    writer_ttl_ms: int = 30 * 24 * 3600 * 1000
+    """How long the sequence of a writer is remembered after its last commit."""
+    staged_bytes_max: int = 256 << 20
+    """What may wait in memory for its commit."""
+    staged_ttl_ms: int = 3600 * 1000
     last_error_chars_max: int = 4_096
     deadlines_max: int = 100_000
     """How many waiting messages have their deadline watched; past that it is only looked at on delivery."""

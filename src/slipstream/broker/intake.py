@@ -14,6 +14,8 @@ from slipstream.broker.delivery import Dispatcher
 from slipstream.broker.envelope import LATEST_MS, Envelope, Meta, Routing, RoutingDecision, decode_meta, encode_meta
 from slipstream.broker.errors import FailedPrecondition, InProgress, InvalidArgument, NotFound, Overloaded, Unavailable
 from slipstream.broker.idempotency import Identity, Operation, Registry, Status, short
+from slipstream.broker.message import NewMessage
+from slipstream.broker.parts import Part
 from slipstream.broker.staged import StagedBatch
 from slipstream.broker.state import State
 from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, Topic, TopicConfig, partition_of
@@ -28,17 +30,6 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
     offset: int
     deduplicated: bool = False
     """The idempotency key was known: this is the place of the message that came first."""
-
-
-class NewMessage(msgspec.Struct, frozen=True, gc=False):
-    """A message of a batch."""
-
-    key: bytes
-    value: bytes
-    envelope: Envelope | None = None
-    attributes: dict[str, str] | None = None
-    deliver_at_ms: int | None = None
-    decision: RoutingDecision | None = None
 
 
 _Plan: TypeAlias = tuple[Topic, Partition, bytes, bytes, bytes, int | None, "Identity | None"]
@@ -111,29 +102,57 @@ class Intake:
             known = self._find(self.state.batches, batch, now_ms)
             if known is not None:
                 return self._same_places(name, messages, known)
-        placements, stages = self._stage(now_ms, name, messages)
-        for stage in stages:
+        stages: dict[Topic, StagedBatch] = {}
+        placements = self._stage(now_ms, name, messages, stages, {})
+        for stage in stages.values():
             self._check_room_for_all(stage, now_ms)
         first_offset = self._topic(name).next_offset if batch is not None else 0
-        for stage in stages:
+        for stage in stages.values():
             self._store(now_ms, stage)
         self.deduplicated_total += sum(placement.deduplicated for placement in placements)
         if batch is not None:
             self._commit_batch(now_ms, name, batch, first_offset, messages, placements)
         return placements
 
-    def _stage(
-        self, now_ms: int, name: str, messages: Sequence[NewMessage]
-    ) -> tuple[list[Placement], list[StagedBatch]]:
-        """Where each of them will be, and what is to be stored in each topic. Changes nothing yet."""
-        placements: list[Placement] = []
+    def produce_parts(self, now_ms: int, parts: Sequence[Part]) -> None:
+        """Likewise, the messages of several batches together."""
         stages: dict[Topic, StagedBatch] = {}
+        first: dict[Identity, Placement] = {}
+        deduplicated = 0
+        for part in parts:
+            try:
+                placements = self._stage(now_ms, part.topic, part.messages, stages, first)
+            except (InvalidArgument, FailedPrecondition) as error:
+                raise type(error)(f"part {part.id}: {error.message}") from error
+            deduplicated += sum(placement.deduplicated for placement in placements)
+        for stage in stages.values():
+            self._check_room_for_all(stage, now_ms)
+        for stage in stages.values():
+            self._store(now_ms, stage)
+        self.deduplicated_total += deduplicated
+
+    def check_writable(self, name: str) -> None:
+        """Raises unless clients may store something in the topic."""
+        if self._topic(name).is_dead_letter:
+            raise InvalidArgument(_BROKER_ONLY)
+
+    def _stage(
+        self,
+        now_ms: int,
+        name: str,
+        messages: Sequence[NewMessage],
+        stages: dict[Topic, StagedBatch],
+        first: dict[Identity, Placement],
+    ) -> list[Placement]:
+        """Where each of them will be; adds what is to be stored to the `stages` of the topics. Changes nothing else.
+
+        `first` has the idempotency keys of messages that will be stored together with these.
+        """
+        placements: list[Placement] = []
         stage: StagedBatch | None
         plain: StagedBatch | None = None
         partitions: dict[bytes, Partition] = {}
         """By key, of messages that have nothing else: most batches are made of these."""
-        first: dict[Identity, Placement] = {}
-        """Of idempotency keys in this very batch."""
         try:
             for message in messages:
                 key, value, meta = message.key, message.value, b""
@@ -183,7 +202,7 @@ class Intake:
                 raise
             number = len(placements)
             raise type(error)(f"message {number} of the batch (nothing was stored): {error.message}") from error
-        return placements, list(stages.values())
+        return placements
 
     def _stored_before(
         self, identity: Identity, topic: Topic, first: dict[Identity, Placement], now_ms: int

@@ -13,6 +13,7 @@ from slipstream.broker.idempotency import Status
 from slipstream.broker.indexes import IndexSet
 from slipstream.broker.state import State
 from slipstream.broker.topic import Topic, TopicOverrides
+from slipstream.broker.writers import WriterImage
 
 
 def take_snapshot(state: State) -> bytes:
@@ -27,6 +28,7 @@ def take_snapshot(state: State) -> bytes:
             batches=state.batches.pages(),
             last_topic_id=state.last_topic_id,
             last_group_id=state.last_group_id,
+            writers=state.writers.image(),
         )
     )
 
@@ -48,6 +50,7 @@ def restore_snapshot(state: State, encoded: bytes) -> None:
     # Those of the last ones may be higher, if they were deleted.
     state.last_topic_id = max(state.last_topic_id, snapshot.last_topic_id)
     state.last_group_id = max(state.last_group_id, snapshot.last_group_id)
+    state.writers.restore(snapshot.writers)
 
 
 class _LeaseImage(msgspec.Struct, array_like=True, gc=False):
@@ -183,6 +186,7 @@ class _Snapshot(msgspec.Struct, array_like=True):
     batches: list[bytes] = []
     last_topic_id: int = 0
     last_group_id: int = 0
+    writers: list[WriterImage] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -28,6 +28,7 @@ from slipstream.broker.changes import (
     TopicCreated,
     TopicDeleted,
     Trimmed,
+    WriterCommitted,
 )
 from slipstream.broker.config import BrokerConfig
 from slipstream.broker.envelope import decode_meta
@@ -36,6 +37,7 @@ from slipstream.broker.group import Group, Lease, LeaseState, Progress
 from slipstream.broker.idempotency import Operation, Registry, Status, short
 from slipstream.broker.indexes import IndexSet
 from slipstream.broker.topic import Partition, PartitionLog, Topic
+from slipstream.broker.writers import Writers
 from slipstream.record import Published, PublishedBatch
 
 LogFactory: TypeAlias = Callable[[int, str, int], PartitionLog]
@@ -62,6 +64,7 @@ class State:
         self.produced = Registry(config.idempotency_ttl_ms, config.idempotency_keys_max)
         self.batches = Registry(config.idempotency_ttl_ms, config.idempotency_keys_max)
         self.once = Registry(config.idempotency_ttl_ms, config.idempotency_keys_max)
+        self.writers = Writers(config.writer_ttl_ms)
         self.topics_version = 0
         """Another one whenever a topic was created, changed or deleted."""
         self.deadlines: list[tuple[int, int, int, int]] = []
@@ -90,6 +93,7 @@ class State:
             PublishedBatch: self.published_batch,
             DeliveredRun: self.delivered_run,
             FinishedBatch: self.finished_batch,
+            WriterCommitted: self.writer_committed,
         }
 
     def replay(self, changes: Iterable[Change]) -> None:
@@ -194,6 +198,9 @@ class State:
         operation.partition, operation.offset = change.partitions, change.first_offset
         operation.count, operation.places = change.count, change.places
         return operation
+
+    def writer_committed(self, change: WriterCommitted) -> None:
+        self.writers.commit(change.writer, change.sequence, change.at_ms)
 
     def redriven(self, change: Redriven) -> None:
         partition = self.topics_by_id[change.topic_id].partitions[change.partition]

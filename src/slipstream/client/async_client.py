@@ -10,6 +10,7 @@ import weakref
 from types import TracebackType
 from typing import Self
 
+from slipstream.client.commits import Commits
 from slipstream.client.consume import Consume
 from slipstream.client.dead_letters import DeadLetters
 from slipstream.client.errors import ProduceFailed
@@ -26,7 +27,7 @@ from slipstream.client.transport import Transport
 DEFAULT_URL = "http://127.0.0.1:8080"
 
 
-class AsyncClient(Topics, Produce, Consume, Log, Groups, DeadLetters, Once, Events):
+class AsyncClient(Topics, Produce, Consume, Log, Commits, Groups, DeadLetters, Once, Events):
     """Speaks to one server. It connects when it is first used, keeps its connections, and belongs to one event loop.
 
     Without a `url` it is the one in the environment variable SLIPSTREAM_URL, or else http://127.0.0.1:8080.

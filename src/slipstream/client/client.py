@@ -119,6 +119,10 @@ class Client:
     produce_batch = _waits(AsyncClient.produce_batch, _same)
     producer = _calls(AsyncClient.producer, SyncProducer)
 
+    stage = _waits(AsyncClient.stage, _same)
+    commit = _waits(AsyncClient.commit, _same)
+    writer_sequence = _waits(AsyncClient.writer_sequence, _same)
+
     fetch = _waits(AsyncClient.fetch, _bound)
     ack = _waits(AsyncClient.ack, _same)
     nack = _waits(AsyncClient.nack, _same)

@@ -74,6 +74,13 @@ def compose(value: Payload, **fields: Unpack[MessageFields]) -> ProduceMessage[b
         raise InvalidArgument(f"the message cannot be right: {error}") from error
 
 
+def composed(messages: Iterable[Outgoing]) -> list[ProduceMessage[bytes]]:
+    """Each as a message; one that is only a value gets nothing else."""
+    if isinstance(messages, str | bytes):
+        raise InvalidArgument("messages are several: put the one into a list")
+    return [message if isinstance(message, ProduceMessage) else compose(message) for message in messages]
+
+
 class Produce(Part):
     async def produce(self, topic: str, value: Payload, **fields: Unpack[MessageFields]) -> Placed:
         """Stores a message and returns where; when it returns, the message is as safe as the server promises.
@@ -96,10 +103,7 @@ class Produce(Part):
         Example:
             await client.produce_batch("orders", ["a", "b", compose("c", key="user:1")], idempotency_key="import-7")
         """
-        if isinstance(messages, str | bytes):
-            raise InvalidArgument("messages are several: for one there is produce")
-        composed = [message if isinstance(message, ProduceMessage) else compose(message) for message in messages]
-        return await self._produce(topic, composed, idempotency_key, None)
+        return await self._produce(topic, composed(messages), idempotency_key, None)
 
     async def _produce(
         self, topic: str, messages: list[ProduceMessage[bytes]], idempotency_key: str | None, retries: Retries | None

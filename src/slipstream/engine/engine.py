@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
+import secrets
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol, TypeVar
@@ -21,6 +22,7 @@ from slipstream.broker import (
     NewMessage,
     NotFound,
     Overloaded,
+    Part,
     Partition,
     Placement,
     Publications,
@@ -243,6 +245,22 @@ class Engine:
         placements = self.broker.produce_batch(self._now_ms, topic, messages, idempotency_key)
         self._waiters.append(waiter)
         return placements
+
+    def stage(self, writer: str, sequence: int, topic: str, messages: Sequence[NewMessage], size: int) -> Part:
+        """Keeps messages for a commit. Nothing is written, so there is nothing to wait for."""
+        self._check_writable()
+        part_id = secrets.token_hex(8)  # no other has it, not even one that a former process gave
+        return self.broker.commits.stage(self.now_ms(), part_id, writer, sequence, topic, messages, size)
+
+    def commit(self, waiter: Waiter, writer: str, sequence: int, staged: Sequence[str]) -> bool:
+        """Also what was committed before is said only when it is safe: the first may still be on its way."""
+        if not self._flush_scheduled:
+            self._schedule_flush()
+        if self._refusal is not None:
+            raise self._refusal
+        committed = self.broker.commits.commit(self._now_ms, writer, sequence, staged)
+        self._waiters.append(waiter)
+        return committed
 
     def run(self, waiter: Waiter, command: Callable[[Broker, int], ResultT]) -> ResultT:
         """Any other command: it gets the broker and the time, and what it returns holds once `waiter` is settled."""
@@ -516,6 +534,7 @@ class Engine:
         self._retention_timer = self._clock.call_at(
             self._loop, self.now_ms() + every_ms, every_ms, self._check_retention
         )
+        self.broker.commits.parts.expire(self.now_ms())
         if self.failure is not None:
             return
         for topic in list(self.broker.state.topics.values()):  # what dies meanwhile may need a topic for dead letters

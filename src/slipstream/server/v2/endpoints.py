@@ -11,10 +11,13 @@ from slipstream.api import (
     FetchResponse,
     NackRequest,
     NackResponse,
+    ProduceMessage,
     ProduceRequest,
     ProduceResponse,
+    Staged,
+    StageQuery,
 )
-from slipstream.server.v2 import dead_letters, events, offsets, once, read, segments, topics
+from slipstream.server.v2 import commits, dead_letters, events, offsets, once, read, segments, topics
 from slipstream.server.v2.endpoint import Endpoint
 
 HOT = [
@@ -24,6 +27,14 @@ HOT = [
         summary="Store messages, all of them or none",
         body=ProduceRequest[str],
         answer=ProduceResponse,
+    ),
+    Endpoint(
+        method="POST",
+        path="/v2/staged",
+        summary="Keep messages for a commit",
+        query=StageQuery,
+        body=list[ProduceMessage[str]],
+        answer=Staged,
     ),
     Endpoint(
         method="POST",
@@ -43,6 +54,7 @@ COLD = [
     *read.ENDPOINTS,
     *segments.ENDPOINTS,
     *offsets.ENDPOINTS,
+    *commits.ENDPOINTS,
     *dead_letters.ENDPOINTS,
     *once.ENDPOINTS,
     *events.ENDPOINTS,

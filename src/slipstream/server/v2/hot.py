@@ -25,6 +25,8 @@ from slipstream.api import (
     Placed,
     ProduceRequest,
     ProduceResponse,
+    Staged,
+    StageQuery,
 )
 from slipstream.broker import Broker, BrokerError, HasPlace, InvalidArgument, NewMessage, Overloaded, Placement
 from slipstream.engine import Engine
@@ -91,7 +93,7 @@ _DECODERS: dict[type[Any], _Decoders] = {
 
 
 class Hot:
-    """Produce, fetch, ack, nack and extend."""
+    """Produce, stage, fetch, ack, nack and extend."""
 
     def __init__(self, engine: Engine, router: RouterHook | None, limits: Limits) -> None:
         self.engine = engine
@@ -99,6 +101,7 @@ class Hot:
         self.limits = limits
         self.routes: dict[bytes, Route] = {
             b"/v2/produce": Route(self.handle, body_bytes=limits.batch_bytes, POST=self.produce),
+            b"/v2/staged": Route(self.handle, body_bytes=limits.batch_bytes, POST=self.stage),
             b"/v2/fetch": Route(self.handle, POST=self.fetch),
             b"/v2/ack": Route(self.handle, POST=self.ack),
             b"/v2/nack": Route(self.handle, POST=self.nack),
@@ -143,44 +146,75 @@ class Hot:
         unknown = query.keys() - {"topic", "idempotency_key"}
         if unknown:
             raise InvalidArgument(f"unknown parameter {min(unknown)!r}: there are topic and idempotency_key")
+        request = self._decode_messages(exchange, query.get("topic", ""), query.get("idempotency_key", ""))
+
+        def store(messages: list[NewMessage]) -> None:
+            reply = Reply(exchange)
+            topic = request.topic
+            placements = self.engine.produce_batch(reply, topic, messages, request.idempotency_key or "")
+            reply.prepare(ProduceResponse(topic, [_placed(placement, topic) for placement in placements]))
+
+        self._routed(exchange, request, store)
+
+    def stage(self, exchange: Exchange) -> None:
+        try:
+            query = msgspec.convert(parse_query(exchange.query), StageQuery, strict=False)
+        except msgspec.ValidationError as error:
+            raise InvalidArgument(f"{error}: say /v2/staged?writer=…&sequence=…&topic=…") from error
+        request = self._decode_messages(exchange, query.topic, "")
+
+        def keep(messages: list[NewMessage]) -> None:
+            size = len(exchange.body)
+            part = self.engine.stage(query.writer, query.sequence, query.topic, messages, size)
+            Reply(exchange).send(Staged(part.id, len(messages), size))
+
+        self._routed(exchange, request, keep)
+
+    def _decode_messages(self, exchange: Exchange, topic: str, idempotency_key: str) -> ProduceRequest[Any]:
         content_type, _, content_encoding = exchange.types
         form = form_of(content_type, content_encoding)
         if len(exchange.body) > self.limits.body_bytes:
             # Far too many are refused before everybody else has waited for half a second until they were decoded.
             # Names may be in the values too, so this is no more than a guess.
             self._check_count(max(1, count_at_most(form, exchange.body) // 4))
-        request = decode_produce(form, exchange.body, query.get("topic", ""), query.get("idempotency_key", ""))
+        request = decode_produce(form, exchange.body, topic, idempotency_key)
         self._check_count(len(request.messages))
+        return request
+
+    def _routed(
+        self, exchange: Exchange, request: ProduceRequest[Any], then: Callable[[list[NewMessage]], None]
+    ) -> None:
+        """Goes on with the messages when the router, if there is one, has been asked about each."""
         messages = new_messages(request.messages, self.engine.now_ms())
         if self.router is None:
-            self._store(exchange, request, messages)
+            then(messages)
         else:
-            task = asyncio.create_task(self._route(self.router, exchange, request, messages))
+            task = asyncio.create_task(self._ask_router(self.router, exchange, request.topic, messages, then))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _route(
-        self, router: RouterHook, exchange: Exchange, request: ProduceRequest[Any], messages: list[NewMessage]
+    async def _ask_router(
+        self,
+        router: RouterHook,
+        exchange: Exchange,
+        topic: str,
+        messages: list[NewMessage],
+        then: Callable[[list[NewMessage]], None],
     ) -> None:
         try:
             decisions = await asyncio.gather(
-                *(router.decide(request.topic, RoutedMessage(m.key, m.value, m.envelope)) for m in messages)
+                *(router.decide(topic, RoutedMessage(m.key, m.value, m.envelope)) for m in messages)
             )
-            routed = [
-                msgspec.structs.replace(message, decision=decision)
-                for message, decision in zip(messages, decisions, strict=True)
-            ]
-            self._store(exchange, request, routed)
+            then(
+                [
+                    msgspec.structs.replace(message, decision=decision)
+                    for message, decision in zip(messages, decisions, strict=True)
+                ]
+            )
         except BrokerError as error:
             Reply(exchange).fail(error)
         except Exception:  # noqa: BLE001 - logged with its traceback there
             self._failed(exchange)
-
-    def _store(self, exchange: Exchange, request: ProduceRequest[Any], messages: list[NewMessage]) -> None:
-        reply = Reply(exchange)
-        topic = request.topic
-        placements = self.engine.produce_batch(reply, topic, messages, request.idempotency_key or "")
-        reply.prepare(ProduceResponse(topic, [_placed(placement, topic) for placement in placements]))
 
     # Fetch
 

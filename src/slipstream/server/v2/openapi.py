@@ -15,6 +15,7 @@ import msgspec
 from slipstream import __version__
 from slipstream.api import (
     ErrorResponse,
+    commits,
     consume,
     dead_letters,
     errors,
@@ -67,6 +68,7 @@ def openapi() -> dict[str, Any]:
 
 
 _DESCRIBED = (
+    commits,
     consume,
     dead_letters,
     errors,

@@ -1,0 +1,55 @@
+"""Commits: messages that are staged in several requests, and then stored together, once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+Sequence = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""Of a commit, counted by its writer."""
+
+
+class StageQuery(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, frozen=True):
+    """The parameters of `POST /v2/staged`. The body is a message, an array of messages, or lines of them
+    (application/x-ndjson)."""
+
+    writer: str
+    """Who will commit them."""
+    sequence: Sequence
+    """Of that commit."""
+    topic: str
+
+
+class Staged(msgspec.Struct, frozen=True):
+    """`POST /v2/staged`: the messages wait in memory. A restart, or an hour, forgets them."""
+
+    staged: str
+    """To be named by the commit."""
+    messages: int
+    bytes: int
+    """Of the body; what counts for `max_staged_bytes`."""
+
+
+class CommitRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, frozen=True):
+    """`POST /v2/commit`: all messages of all these parts are stored, or none; and it is remembered that the writer has
+    come this far, in the same step."""
+
+    writer: str
+    sequence: Sequence
+    """Higher than that of the writer's last commit; it need not be the next."""
+    staged: list[str] = []
+    """What was staged by this writer for this sequence; none at all is a commit, too."""
+
+
+class CommitResponse(msgspec.Struct, frozen=True):
+    committed: bool
+    """false: the writer had committed this sequence, or a higher one, before; nothing was stored."""
+
+
+class WriterInfo(msgspec.Struct, frozen=True):
+    """`GET /v2/writers/{writer}`"""
+
+    writer: str
+    sequence: int | None
+    """Of its last commit; null for a writer that has made none, or none for `writer_ttl_ms`."""

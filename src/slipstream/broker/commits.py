@@ -1,0 +1,86 @@
+"""Commits: messages of several requests and topics that are stored together, once (ADR 25).
+
+Many processes stage parts, one of them commits them. The messages and the writer's sequence are in one frame of the
+journal, so that a crash leaves both or neither, and a repeat finds that it was done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from slipstream.broker.changes import WriterCommitted, encode_change
+from slipstream.broker.config import BrokerConfig
+from slipstream.broker.effects import Effects
+from slipstream.broker.errors import InvalidArgument
+from slipstream.broker.intake import Intake
+from slipstream.broker.message import NewMessage
+from slipstream.broker.name import check_name
+from slipstream.broker.parts import Part, Parts
+from slipstream.broker.state import State
+
+
+class Commits:
+    """Parts that wait, and the sequences of those who commit them. A command that raises has changed nothing."""
+
+    def __init__(self, config: BrokerConfig, state: State, intake: Intake, effects: Effects) -> None:
+        self.config = config
+        self.state = state
+        self.intake = intake
+        self.effects = effects
+        self.parts = Parts(config.staged_ttl_ms, config.staged_bytes_max)
+
+    def stage(
+        self,
+        now_ms: int,
+        part_id: str,
+        writer: str,
+        sequence: int,
+        topic: str,
+        messages: Sequence[NewMessage],
+        size: int,
+    ) -> Part:
+        """Keeps the messages until they are committed, under an id that nobody else has. Whether they can be stored is
+        found out then; only a topic that is not there is refused now."""
+        check_name("writer", writer)
+        self.intake.check_writable(topic)
+        part = Part(
+            id=part_id,
+            writer=writer,
+            sequence=sequence,
+            topic=topic,
+            messages=messages,
+            size=size,
+            expires_ms=now_ms + self.config.staged_ttl_ms,
+        )
+        self.parts.add(part, now_ms)
+        return part
+
+    def commit(self, now_ms: int, writer: str, sequence: int, ids: Sequence[str]) -> bool:
+        """Stores all messages of these parts and that the writer has come this far; False if it had before.
+
+        What is refused leaves the parts where they are: the writer may try again.
+        """
+        check_name("writer", writer)
+        last = self.state.writers.last(writer, now_ms)
+        if last is not None and sequence <= last:
+            self.parts.forget(writer, last)
+            return False
+        parts = self.parts.find(writer, sequence, ids, now_ms)
+        if last is None and self._is_full(now_ms):
+            raise InvalidArgument(f"this broker already has its {self.config.writers_max} writers (max_writers)")
+        self.intake.produce_parts(now_ms, parts)
+        change = WriterCommitted(writer, sequence, now_ms)
+        self.effects.changes.append(encode_change(change))
+        self.state.writer_committed(change)
+        self.parts.forget(writer, sequence)
+        return True
+
+    def last(self, now_ms: int, writer: str) -> int | None:
+        """How far the writer has come; None if nothing is known of it."""
+        check_name("writer", writer)
+        return self.state.writers.last(writer, now_ms)
+
+    def _is_full(self, now_ms: int) -> bool:
+        # Those that are past their time are looked for only if they could matter.
+        writers, most = self.state.writers, self.config.writers_max
+        return len(writers) >= most and writers.count(now_ms) >= most

@@ -1,0 +1,41 @@
+"""Committing what was staged, and asking how far a writer has come. Staging is in `hot`, for it carries messages."""
+
+from __future__ import annotations
+
+from slipstream.api import CommitRequest, CommitResponse, WriterInfo
+from slipstream.engine import Answer
+from slipstream.server.v2.endpoint import Call, Endpoint
+
+
+async def commit(call: Call) -> CommitResponse:
+    request: CommitRequest = call.body
+    answer = Answer()
+    committed = call.engine.commit(answer, request.writer, request.sequence, request.staged)
+    await answer
+    return CommitResponse(committed)
+
+
+async def show_writer(call: Call) -> WriterInfo:
+    writer = call.path("writer")
+    # A command like any other, answered behind all before it: what is shown is safe.
+    sequence = await call.engine.perform(lambda broker, now_ms: broker.commits.last(now_ms, writer))
+    return WriterInfo(writer, sequence)
+
+
+ENDPOINTS = [
+    Endpoint(
+        method="POST",
+        path="/v2/commit",
+        summary="Store what was staged, all of it and once",
+        body=CommitRequest,
+        answer=CommitResponse,
+        handler=commit,
+    ),
+    Endpoint(
+        method="GET",
+        path="/v2/writers/{writer}",
+        summary="How far a writer has come",
+        answer=WriterInfo,
+        handler=show_writer,
+    ),
+]
