@@ -7,6 +7,7 @@ import importlib.util
 import rich_click as click
 
 from slipstream.cli.pipeline_backfill import backfill
+from slipstream.cli.pipeline_maintain import maintain
 from slipstream.cli.pipeline_run import run
 
 EXTRA = "the pipeline needs libraries that are not installed: pip install 'slipstream[pipeline]'"
@@ -22,5 +23,5 @@ def pipeline() -> None:
         raise click.ClickException(EXTRA)
 
 
-for command in (run, backfill):
+for command in (run, backfill, maintain):
     pipeline.add_command(command)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from slipstream.pipeline.delta.commit import repeated
 from slipstream.pipeline.delta.files import Written
 
 if TYPE_CHECKING:
@@ -139,10 +140,8 @@ class DeltaFolder:
 
     def append(self, table: Table, written: Sequence[Written], stamp: Stamp) -> bool:
         """False where the table has had this batch; then the files are nobody's."""
-        with self.turn(table.name):
-            found = self.open(table)
-            if _has(found, stamp):
-                return False
+
+        def commit(found: DeltaTable) -> None:
             found.create_write_transaction(
                 _actions(written),
                 "append",
@@ -150,21 +149,19 @@ class DeltaFolder:
                 partition_by=list(table.partition_by),
                 commit_properties=_properties(stamp),
             )
-            self._count(table)
-            return True
+
+        return self._commit(table, stamp, commit)
 
     def fold(self, table: Table, rows: pa.Table, stamp: Stamp, *, since_us: int | None = None) -> bool:
         """Puts rows, one a key, together with those that are there. With `since_us` rows that nothing was written of
         since then are passed over, so that a table that grows old does not grow slow."""
         fold = table.fold
         assert fold is not None, f"{table.name} has no fold"
-        with self.turn(table.name):
-            found = self.open(table)
-            if _has(found, stamp):
-                return False
-            match = fold.match()
-            if since_us is not None and fold.seen:
-                match += f' AND t."{fold.seen}" >= arrow_cast({since_us}, \'Timestamp(Microsecond, Some("UTC"))\')'
+        match = fold.match()
+        if since_us is not None and fold.seen:
+            match += f' AND t."{fold.seen}" >= arrow_cast({since_us}, \'Timestamp(Microsecond, Some("UTC"))\')'
+
+        def commit(found: DeltaTable) -> None:
             merge = found.merge(
                 rows.cast(table.columns),
                 match,
@@ -173,17 +170,14 @@ class DeltaFolder:
                 commit_properties=_properties(stamp),
             )
             merge.when_matched_update(fold.updates()).when_not_matched_insert_all().execute()
-            self._count(table)
-            return True
+
+        return self._commit(table, stamp, commit)
 
     def replace(self, table: Table, rows: pa.Table, stamp: Stamp | None, where: str | None = None) -> bool:
         """Puts rows in place of all, or of those for which `where` holds."""
         from deltalake import write_deltalake  # noqa: PLC0415
 
-        with self.turn(table.name):
-            found = self.open(table)
-            if stamp is not None and _has(found, stamp):
-                return False
+        def commit(found: DeltaTable) -> None:
             write_deltalake(
                 found,
                 rows.cast(table.columns),
@@ -192,26 +186,27 @@ class DeltaFolder:
                 commit_properties=_properties(stamp) if stamp is not None else None,
             )
             found.update_incremental()
-            self._count(table)
-            return True
+
+        return self._commit(table, stamp, commit)
 
     def renew(self, table: Table, rows: pa.Table, stale: str | None = None) -> None:
         """Puts rows in place of those with their keys; of the others those go for which `stale` holds."""
         assert table.fold is not None, f"{table.name} has no key"
-        with self.turn(table.name):
-            merge = self.open(table).merge(
-                rows.cast(table.columns), table.fold.match(), source_alias="s", target_alias="t"
-            )
+        match = table.fold.match()
+
+        def commit(found: DeltaTable) -> None:
+            merge = found.merge(rows.cast(table.columns), match, source_alias="s", target_alias="t")
             merge = merge.when_matched_update_all().when_not_matched_insert_all()
             if stale is not None:
                 merge = merge.when_not_matched_by_source_delete(stale)
             merge.execute()
-            self._count(table)
+
+        self._commit(table, None, commit)
 
     def replace_day(self, table: Table, day: str, written: Sequence[Written]) -> None:
         """Puts files in place of all that the table has of a day."""
-        with self.turn(table.name):
-            found = self.open(table)
+
+        def commit(found: DeltaTable) -> None:
             found.create_write_transaction(
                 _actions(written),
                 "overwrite",
@@ -219,18 +214,21 @@ class DeltaFolder:
                 partition_by=list(table.partition_by),
                 partition_filters=[("date", "=", day)],
             )
-            self._count(table)
+
+        self._commit(table, None, commit)
 
     def delete(self, table: Table, where: str) -> None:
-        with self.turn(table.name):
-            self.open(table).delete(where)
+        self._commit(table, None, lambda found: found.delete(where))
 
     def compact(self, table: Table) -> None:
         """Makes the small files of a table fewer, and removes those that no version needs any more."""
-        with self.turn(table.name):
-            found = self.open(table)
+
+        def compact(found: DeltaTable) -> None:
             found.optimize.compact(target_size=FILE_BYTES[table.is_appended])
             found.vacuum(dry_run=False)
+
+        with self.turn(table.name):
+            self._commit(table, None, compact)
             self.commits[table.name] = 0
 
     def discard(self, written: Iterable[Written]) -> None:
@@ -238,8 +236,24 @@ class DeltaFolder:
         for one in written:
             (self.path(one.table) / one.path).unlink(missing_ok=True)
 
-    def _count(self, table: Table) -> None:
-        self.commits[table.name] = self.commits.get(table.name, 0) + 1
+    def _commit(self, table: Table, stamp: Stamp | None, commit: Callable[[DeltaTable], object]) -> bool:
+        """False where the table has had this batch. Whether it has is asked of the handle that commits."""
+
+        def commit_once(found: DeltaTable) -> bool:
+            if stamp is not None and _has(found, stamp):
+                return False
+            try:
+                commit(found)
+            except Exception:
+                del self._tables[table.name]  # what a handle knows after a commit that failed is not worth knowing
+                raise
+            return True
+
+        with self.turn(table.name):
+            if not repeated(table.name, lambda: self.open(table), commit_once):
+                return False
+            self.commits[table.name] = self.commits.get(table.name, 0) + 1
+            return True
 
 
 def _actions(written: Sequence[Written]) -> list[AddAction | RemoveAction]:
