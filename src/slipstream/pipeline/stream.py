@@ -83,9 +83,14 @@ class Stream:
         return (writing.trigger(availableNow=True) if once else writing.trigger(processingTime="0 seconds")).start()
 
     def _check(self) -> None:
-        """Tables and checkpoint are of the same age: what only one of them knows would be lost, or be there twice."""
+        """Tables and checkpoint are of the same age: what only one of them knows would be lost, or be there twice. A
+        table that was made, and no more, is of somebody who was killed before Spark had made the checkpoint."""
         there = [table.name for table in self.query.appended if self.folder.exists(table.name)]
-        mine = [name for name in there if len(self._query_names(name)) == 1]
+        mine = [
+            table.name
+            for table in self.query.appended
+            if table.name in there and len(table.queries) == 1 and self.folder.open(table).version() > 0
+        ]
         if not self._id() and mine:
             raise TablesUnfit(
                 f"there is {self.folder.path(mine[0])}, but {self.checkpoint}, which says how far it goes, is gone: "
@@ -96,9 +101,6 @@ class Stream:
                 f"{self.checkpoint} says how far {missing[0]} goes, but {self.folder.path(missing[0])} is gone: "
                 "restore it, or make the tables anew with --from-scratch"
             )
-
-    def _query_names(self, name: str) -> Sequence[str]:
-        return next(table.queries for table in self.query.appended if table.name == name)
 
     def _id(self) -> str:
         """What Spark calls the query, as long as its checkpoint lives."""
