@@ -119,6 +119,7 @@ NOT_MIRRORED = {
     "docs/test_jobs.py": "about the documentation",
     "docs/test_links.py": "about the documentation",
     "docs/test_messaging.py": "about the documentation",
+    "docs/test_pipeline.py": "about the documentation",
     "docs/test_routers.py": "about the documentation",
     "docs/test_sessions.py": "about the documentation",
     "docs/test_slips.py": "about the documentation",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,15 +20,12 @@ if TYPE_CHECKING:
 BEFORE_MIDNIGHT = dt.datetime(2026, 4, 30, 23, 57, tzinfo=dt.UTC)
 
 
-def told(count: int) -> MemoryBroker:
-    """A broker to which it was told over some minutes, the last of them after midnight. Close it in the end."""
-    broker = MemoryBroker(start=BEFORE_MIDNIGHT).__enter__()
-    try:
+@contextlib.contextmanager
+def told(count: int) -> Iterator[MemoryBroker]:
+    """A broker to which it was told over some minutes, the last of them after midnight."""
+    with MemoryBroker(start=BEFORE_MIDNIGHT) as broker:
         tell(broker.url, count, parts=12, between=lambda: broker.advance(seconds=40))
-    except BaseException:
-        broker.close()
-        raise
-    return broker
+        yield broker
 
 
 def make(spark: SparkSession, url: str, tables: Path, *only: str, **settings: Any) -> None:

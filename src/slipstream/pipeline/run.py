@@ -77,6 +77,8 @@ class Pipeline:
         """Until all is read (`once`), or until `stop`. Raises PipelineError when a query fails; all stop then."""
         streams = [self.stream(query) for query in queries]
         running: list[StreamingQuery] = []
+        for stream in streams:
+            stream.look()
         try:
             for stream in streams:
                 running.append(self._start(stream, once=once))

@@ -64,11 +64,13 @@ class Stream:
     def checkpoint(self) -> Path:
         return self.folder.root / CHECKPOINTS / self.query.name
 
-    def start(self, *, once: bool) -> StreamingQuery:
-        """Raises TablesUnfit."""
+    def look(self) -> None:
+        """What is there, before any query begins. Raises TablesUnfit."""
         self._check()
         if self._id():
             self._missing = [table for table in self.query.derived if not self.folder.exists(table.name)]
+
+    def start(self, *, once: bool) -> StreamingQuery:
         for table in self.query.tables:
             self.folder.open(table)
         ranges = self.spark.readStream.format("slipstream").options(**source_options(self.settings, self.query))

@@ -7,14 +7,16 @@ what few messages have, or many have alike, is decoded once for each that differ
 from __future__ import annotations
 
 import datetime as dt
+from array import array
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from slipstream.broker.envelope import DeadLetter, Envelope, Routing
+if TYPE_CHECKING:
+    from slipstream.broker.envelope import DeadLetter, Envelope, Routing
 
 TIME = pa.timestamp("us", "UTC")
 TEXTS = pa.map_(pa.string(), pa.string())
@@ -86,7 +88,7 @@ def to_log(topic: str, batch: pa.RecordBatch) -> pa.RecordBatch:
     columns = [
         batch.column("key"),
         batch.column("value"),
-        pa.repeat(pa.scalar(topic, pa.string()), rows),
+        repeated(topic, rows),
         batch.column("partition"),
         batch.column("offset"),
         batch.column("timestamp").cast(TIME),
@@ -97,21 +99,42 @@ def to_log(topic: str, batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.record_batch(columns, schema=LOG_SCHEMA)
 
 
+_REPEATED_ROWS = 1 << 16
+
+
+def repeated(text: str, rows: int) -> pa.Array:
+    """A column that is the same in all rows. Made of buffers: for a list or a scalar Arrow imports pandas where it is
+    installed, which takes a second of every process that Spark starts."""
+    if rows > _REPEATED_ROWS:
+        return _repeated(text, rows)
+    return _repeated(text, _REPEATED_ROWS).slice(0, rows)
+
+
+@lru_cache(4)
+def _repeated(text: str, rows: int) -> pa.Array:
+    encoded = text.encode()
+    ends = pa.py_buffer(array("i", range(0, len(encoded) * rows + 1, len(encoded) or 1)))
+    return pa.Array.from_buffers(pa.string(), rows, [None, ends, pa.py_buffer(encoded * rows)])
+
+
 def _decoded(column: pa.StringArray, kind: pa.DataType, decode: Callable[[str], dict[str, Any]]) -> pa.Array:
     """JSON as structs."""
     if column.null_count == len(column):
         return pa.nulls(len(column), kind)
     encoded = column.dictionary_encode()
     distinct = pa.array([decode(text) for text in encoded.dictionary.to_pylist()], kind)
-    return pc.take(distinct, encoded.indices)
+    return distinct.take(encoded.indices)
 
 
-_decode_envelope = msgspec.json.Decoder(Envelope).decode
-_decode_routing = msgspec.json.Decoder(Routing).decode
+@cache
+def _decoders() -> tuple[Callable[[str], Envelope], Callable[[str], Routing]]:
+    from slipstream.broker.envelope import Envelope, Routing  # noqa: PLC0415 - for who meets one
+
+    return msgspec.json.Decoder(Envelope).decode, msgspec.json.Decoder(Routing).decode
 
 
 def _envelope(text: str) -> dict[str, Any]:
-    found = _decode_envelope(text)
+    found = _decoders()[0](text)
     policy = found.retry_policy
     return {
         "run_id": found.run_id or None,
@@ -142,7 +165,7 @@ def _dead_letter(found: DeadLetter) -> dict[str, Any]:
 
 
 def _routing(text: str) -> dict[str, Any]:
-    found = _decode_routing(text)
+    found = _decoders()[1](text)
     return {"label": found.label or None, "meta": list(found.meta.items())}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from slipstream.pipeline.source.broker_log import BrokerLog
 from slipstream.pipeline.source.errors import ConnectorError
 from slipstream.pipeline.source.log import Log
 from slipstream.pipeline.source.options import Options, connection_options
@@ -18,6 +17,9 @@ def open_log(options: Mapping[str, str]) -> Log:
 def log_of(options: Options) -> Log:
     if options.bus == "nats":
         return _nats_log(options)
+    # Half a second that the processes in which Spark only makes plans need not pay.
+    from slipstream.pipeline.source.broker_log import BrokerLog  # noqa: PLC0415
+
     return BrokerLog(options.url, fail_on_data_loss=options.fail_on_data_loss)
 
 

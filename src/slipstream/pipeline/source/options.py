@@ -15,11 +15,11 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from slipstream.client.async_client import DEFAULT_URL
 from slipstream.pipeline.source.errors import InvalidOption
 
 T = TypeVar("T")
 
+DEFAULT_URL = "http://127.0.0.1:8080"
 EARLIEST, LATEST = -2, -1
 """In the JSON of offsets, as with Kafka."""
 

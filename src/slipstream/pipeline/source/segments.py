@@ -12,6 +12,7 @@ import pyarrow as pa
 from slipstream.api import SegmentFile, SegmentList
 
 _OFFSET = 0
+_CHECK_BYTES = 1 << 20
 
 _checked: set[tuple[str, int, int]] = set()
 """Path, size and checksum of the files that this process has looked through. A file is never changed."""
@@ -58,7 +59,10 @@ def _check(path: Path, segment: SegmentFile, file: pa.MemoryMappedFile) -> None:
         return
     if file.size() != segment.file_bytes:
         raise SegmentUnusable(f"{path} has {file.size()} bytes, and not {segment.file_bytes}")
-    if google_crc32c.value(memoryview(file.read_buffer())) != segment.crc:
+    crc = 0
+    while piece := file.read(_CHECK_BYTES):
+        crc = google_crc32c.extend(crc, piece)
+    if crc != segment.crc:
         raise SegmentUnusable(f"{path} does not match its checksum")
     file.seek(0)
     _checked.add(name)
