@@ -69,6 +69,8 @@ class Tables:
         self._engine = Engine(self.root)
         self._handles: dict[str, DeltaTable] = {}
         self._actions: dict[str, list[dict[str, Any]]] = {}
+        self._seen: set[str] = set()
+        """Tables that the engine knows of."""
 
     @property
     def names(self) -> list[str]:
@@ -140,11 +142,12 @@ class Tables:
             from deltalake import DeltaTable  # noqa: PLC0415
 
             if name not in self.names:
-                raise NoSuchTable(self._missing(name))
+                raise NoSuchTable(self.missing(name))
             self._handles[name] = DeltaTable(self.root / name)
         return self._handles[name]
 
-    def _missing(self, name: str) -> str:
+    def missing(self, name: str) -> str:
+        """Why there is no such table, and what to do."""
         there = self.names
         if not there:
             return f"no tables in {self.root} yet: make them with  {MAKE_THEM}, or name another folder with --tables"
@@ -218,9 +221,11 @@ class Tables:
     def _views(self, mentioned: Sequence[str], everything: bool) -> dict[str, View]:
         there = self.names
         if not there:
-            raise NoSuchTable(self._missing(""))
+            raise NoSuchTable(self.missing(""))
+        others = [name for name in TABLES if name not in mentioned and name not in self._seen]
+        self._seen |= {*mentioned, *others}
         return {name: self._view(name, name in there, everything) for name in mentioned} | {
-            name: _empty(table.columns, everything) for name, table in TABLES.items() if name not in mentioned
+            name: _empty(TABLES[name].columns, everything) for name in others
         }
 
     def _view(self, name: str, is_there: bool, everything: bool) -> View:
