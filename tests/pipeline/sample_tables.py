@@ -34,7 +34,11 @@ def make_table(
     for start in range(0, len(full), each):
         properties = None
         if batch is not None:
-            transaction = Transaction(query or table.queries[0], batch + start // each)
+            writer = query or table.queries[0]
+            metadata = root / "_checkpoints" / writer / "metadata"
+            metadata.parent.mkdir(parents=True, exist_ok=True)
+            metadata.write_text('{"id": "spark-s-own"}')
+            transaction = Transaction(f"{writer}:spark-s-own", batch + start // each)
             properties = CommitProperties(app_transactions=[transaction])
         part = pa.Table.from_pylist(full[start : start + each], schema=table.columns)
         write_deltalake(path, part, mode="append", commit_properties=properties)

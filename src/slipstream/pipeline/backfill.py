@@ -40,7 +40,7 @@ def backfill(pipeline: Pipeline, queries: Sequence[Query], day: dt.date, *, forc
 
 def _backfill(stream: Stream, day: dt.date, *, force: bool) -> Iterator[Backfilled]:
     query, folder = stream.query, stream.folder
-    reached = stream.reached()
+    reached = stream.checkpoint.reached()
     if not reached:
         return
     options = source_options(stream.settings, query) | {

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import logging
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from slipstream.pipeline.checkpoint import Checkpoint
 from slipstream.pipeline.delta import DeltaFolder, Stamp, Written
 from slipstream.pipeline.errors import TablesUnfit
 from slipstream.pipeline.queries import Anew, Batch, Query
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from slipstream.pipeline.tables import Table
 
 log = logging.getLogger(__name__)
-
-CHECKPOINTS = "_checkpoints"
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -56,18 +53,15 @@ class Stream:
         self.spark = spark
         self.folder = folder
         self.settings = settings
+        self.checkpoint = Checkpoint(folder.root, query.name)
         self._tell = tell
         self._missing: list[Table] = []
         """Tables that a newer release has, or somebody has removed: they are made of the others with the next batch."""
 
-    @property
-    def checkpoint(self) -> Path:
-        return self.folder.root / CHECKPOINTS / self.query.name
-
     def look(self) -> None:
         """What is there, before any query begins. Raises TablesUnfit."""
         self._check()
-        if self._id():
+        if self.checkpoint.exists:
             self._missing = [table for table in self.query.derived if not self.folder.exists(table.name)]
 
     def start(self, *, once: bool) -> StreamingQuery:
@@ -78,7 +72,7 @@ class Stream:
             ranges.load()
             .writeStream.queryName(self.query.name)
             .foreachBatch(self._take)
-            .option("checkpointLocation", str(self.checkpoint.absolute()))
+            .option("checkpointLocation", str(self.checkpoint.path.absolute()))
         )
         return (writing.trigger(availableNow=True) if once else writing.trigger(processingTime="0 seconds")).start()
 
@@ -91,24 +85,18 @@ class Stream:
             for table in self.query.appended
             if table.name in there and len(table.queries) == 1 and self.folder.open(table).version() > 0
         ]
-        if not self._id() and mine:
+        if not self.checkpoint.exists and mine:
             raise TablesUnfit(
-                f"there is {self.folder.path(mine[0])}, but {self.checkpoint}, which says how far it goes, is gone: "
+                f"there is {self.folder.path(mine[0])}, but {self.checkpoint.path}, which says how far it goes, is not: "
                 "restore it, or make the tables anew with --from-scratch"
             )
-        if self._id() and (missing := [table.name for table in self.query.appended if table.name not in there]):
+        if self.checkpoint.exists and (
+            missing := [table.name for table in self.query.appended if table.name not in there]
+        ):
             raise TablesUnfit(
-                f"{self.checkpoint} says how far {missing[0]} goes, but {self.folder.path(missing[0])} is gone: "
+                f"{self.checkpoint.path} says how far {missing[0]} goes, but {self.folder.path(missing[0])} is gone: "
                 "restore it, or make the tables anew with --from-scratch"
             )
-
-    def _id(self) -> str:
-        """What Spark calls the query, as long as its checkpoint lives."""
-        try:
-            found: str = json.loads((self.checkpoint / "metadata").read_text())["id"]
-        except FileNotFoundError:
-            return ""
-        return found
 
     # A batch
 
@@ -146,15 +134,7 @@ class Stream:
         self.query.derive(Anew(self.spark, self.folder, self.settings, stamp, wanted))
 
     def _stamp(self, number: int) -> Stamp:
-        return Stamp(f"{self.query.name}:{self._id()}", number)
-
-    def reached(self) -> dict[str, dict[str, int]]:
-        """Topic → partition → up to which offset the last batch has read."""
-        newest = max((int(path.name) for path in (self.checkpoint / "commits").glob("[0-9]*")), default=None)
-        if newest is None:
-            return {}
-        offsets = json.loads((self.checkpoint / "offsets" / str(newest)).read_text().splitlines()[-1])
-        return {name: topic["partitions"] for name, topic in offsets["topics"].items()}
+        return Stamp(self.checkpoint.name, number)
 
     def finish(self) -> None:
         """When the query has ended, and nothing came that would have brought it along."""
@@ -190,4 +170,4 @@ def forget(folder: DeltaFolder, query: Query) -> None:
             shutil.rmtree(folder.path(table.name))
         else:
             folder.delete(table, query.share[table.name])
-    shutil.rmtree(folder.root / CHECKPOINTS / query.name, ignore_errors=True)
+    shutil.rmtree(Checkpoint(folder.root, query.name).path, ignore_errors=True)

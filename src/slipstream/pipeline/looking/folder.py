@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from slipstream.pipeline.checkpoint import Checkpoint
 from slipstream.pipeline.errors import PipelineError
 from slipstream.pipeline.looking.answer import Answer, QueryRefused
 from slipstream.pipeline.looking.engine import Engine, View, quoted, read
@@ -175,7 +176,8 @@ class Tables:
 
     def _batches(self, name: str) -> dict[str, int]:
         queries = TABLES[name].queries if name in TABLES else ()
-        found = {query: self._handle(name).transaction_version(query) for query in queries}
+        names = {query: Checkpoint(self.root, query).name for query in queries}
+        found = {query: self._handle(name).transaction_version(stamp) for query, stamp in names.items() if stamp}
         return {query: batch for query, batch in found.items() if batch is not None}
 
     def _newest(self, name: str) -> dt.datetime | None:
