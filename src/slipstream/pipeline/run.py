@@ -152,7 +152,10 @@ class Pipeline:
 
 def _wait(query: StreamingQuery) -> None:
     """For its end, but not for long. PySpark's types want whole seconds; its code does not."""
-    query.awaitTermination(LOOK_S)  # type: ignore[arg-type]
+    from pyspark.errors import StreamingQueryException  # noqa: PLC0415
+
+    with contextlib.suppress(StreamingQueryException):  # which the query keeps, for who asks it
+        query.awaitTermination(LOOK_S)  # type: ignore[arg-type]
 
 
 @contextlib.contextmanager

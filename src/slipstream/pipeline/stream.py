@@ -87,7 +87,7 @@ class Stream:
         ]
         if not self.checkpoint.exists and mine:
             raise TablesUnfit(
-                f"there is {self.folder.path(mine[0])}, but {self.checkpoint.path}, which says how far it goes, is not: "
+                f"there is {self.folder.path(mine[0])}, but not {self.checkpoint.path}, which says how far it goes: "
                 "restore it, or make the tables anew with --from-scratch"
             )
         if self.checkpoint.exists and (
