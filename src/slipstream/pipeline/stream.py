@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from slipstream.pipeline.checkpoint import Checkpoint
-from slipstream.pipeline.delta import DeltaFolder, Stamp, Written
+from slipstream.pipeline.delta import DeltaFolder, Stamp
 from slipstream.pipeline.errors import TablesUnfit
 from slipstream.pipeline.queries import Anew, Batch, Query
-from slipstream.pipeline.queries.task import WRITTEN, Order, writer
+from slipstream.pipeline.queries.task import DONE, Done, Order, writer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from slipstream.pipeline.settings import PipelineSettings
+    from slipstream.pipeline.source import Range
     from slipstream.pipeline.tables import Table
 
 log = logging.getLogger(__name__)
@@ -102,7 +103,9 @@ class Stream:
 
     def _take(self, ranges: DataFrame, number: int) -> None:
         began = time.monotonic()
-        written = self.write(ranges)
+        done = self.write(ranges)
+        self._miss(number, [each for one in done for each in one.ranges])
+        written = [each for one in done for each in one.written]
         batch = Batch(self.spark, self.folder, self.settings, self._stamp(number), written)
         for table in self.query.appended:
             batch.append(table)
@@ -116,7 +119,7 @@ class Stream:
         took_s = time.monotonic() - began
         self._tell(Told(self.query.name, number, took_s, batch.rows, dt.datetime.now(dt.UTC)))
 
-    def write(self, ranges: DataFrame, day: str = "") -> list[Written]:
+    def write(self, ranges: DataFrame, day: str = "") -> list[Done]:
         """The files of these ranges, by Spark's tasks; nobody sees them yet."""
         order = Order(
             options=source_options(self.settings, self.query),
@@ -124,8 +127,27 @@ class Stream:
             kinds=dict(self.query.kinds(self.settings)),
             day=day,
         )
-        rows = ranges.mapInArrow(writer(order), WRITTEN).toArrow().column("written").to_pylist()
-        return [msgspec.json.decode(row, type=Written) for row in rows]
+        rows = ranges.mapInArrow(writer(order), DONE).toArrow().column("done").to_pylist()
+        return [msgspec.json.decode(row, type=Done) for row in rows]
+
+    def _miss(self, number: int, read: Sequence[Range]) -> None:
+        """Says what lies between the batch before and this one: it was gone before it could be read, and whoever sees
+        the pipeline run has not asked Spark's Java what it has logged."""
+        before = self.checkpoint.offsets(number - 1) if number else {}
+        begun: dict[tuple[str, int], int] = {}
+        for each in read:
+            key = (each.topic, each.partition)
+            begun[key] = min(each.start, begun.get(key, each.start))
+        for (topic, partition), start in sorted(begun.items()):
+            left = before.get(topic, {}).get(str(partition))
+            if left is not None and start > left:
+                log.warning(
+                    "%s/%d: offsets %d to %d were removed before they were read, and are in no table",
+                    topic,
+                    partition,
+                    left,
+                    start - 1,
+                )
 
     def make_anew(self, tables: Sequence[Table], number: int | None = None) -> None:
         """Of the tables they come from; `number` is that of the batch that is under way, if one is."""
