@@ -28,6 +28,7 @@ STREAMING = {
     # What is planned again while it runs is small here, and planning takes longer than running it.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.streaming.numRecentProgressUpdates": "5",
+    "spark.python.daemon.module": "slipstream.pipeline.daemon",
 }
 
 LOCAL = {
@@ -35,6 +36,8 @@ LOCAL = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # Tasks are Python's, and what is left is small: Java's second compiler takes longer than it saves.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
 }
 
 
