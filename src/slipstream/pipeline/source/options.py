@@ -206,6 +206,8 @@ class _Parser:
         return options
 
     def writing(self) -> Options:
+        if self._given.get("topic") == "":
+            raise self._refused("topic", "a name is wanted")
         return Options(**self._connection(), topic=self._given.get("topic"))
 
     def _selection(self) -> dict[str, Any]:
