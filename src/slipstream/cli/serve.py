@@ -146,12 +146,14 @@ def _run(settings: Settings, *, reset: bool) -> None:
     from slipstream.router import RouterRefused  # noqa: PLC0415
     from slipstream.server import ServerConfig  # noqa: PLC0415
     from slipstream.server import serve as run_server  # noqa: PLC0415
-    from slipstream.store import Damaged, DirectoryInUse, ForeignDirectory  # noqa: PLC0415
+    from slipstream.store import Damaged, DirectoryInUse, ForeignDirectory, do_without_numpy  # noqa: PLC0415
 
     configure_logging(settings.log_level, settings.log_format)
     log = logging.getLogger("slipstream")
     for warning in unknown_variables():
         log.warning("%s", warning)
+    if not settings.router:
+        do_without_numpy()  # a router of somebody else's may want it
     try:
         if reset:
             _reset(Path(settings.data))

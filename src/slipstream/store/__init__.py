@@ -9,6 +9,7 @@ per range of a partition, and writes a checkpoint, so that memory and recovery t
     DIR/segments/3-orders/0/0000000000000000-512.arrow   topic id and name, partition, first record and count
 """
 
+from slipstream.store.arrow import do_without_numpy
 from slipstream.store.checkpoint import SegmentInfo
 from slipstream.store.damage import Damaged, DirectoryInUse, ForeignDirectory, TornTail
 from slipstream.store.disk import Disk
@@ -35,4 +36,5 @@ __all__ = [
     "StoreConfig",
     "StoredLog",
     "TornTail",
+    "do_without_numpy",
 ]

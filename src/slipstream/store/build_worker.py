@@ -12,12 +12,14 @@ import sys
 import threading
 from pathlib import Path
 
+from slipstream.store.arrow import do_without_numpy
 from slipstream.store.build_process import BuildAnswer, BuildRequest, receive, send
 from slipstream.store.builder import build_segments
 
 
 def main() -> None:
     """The life of the process: one request after the other, until the broker is gone, however it ends."""
+    do_without_numpy()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # a Ctrl-C goes to all of a terminal's processes; the broker decides
     requests: queue.SimpleQueue[BuildRequest] = queue.SimpleQueue()

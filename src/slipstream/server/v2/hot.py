@@ -35,7 +35,7 @@ from slipstream.router import RoutedMessage, RouterHook
 from slipstream.server.exchange import Exchange
 from slipstream.server.response import render_as
 from slipstream.server.route import Route
-from slipstream.server.v2.codec import STATUS_OF_CODE, Codec, answer_codec, error_body, error_code, form_of
+from slipstream.server.v2.codec import STATUS_OF_CODE, Codec, Form, answer_codec, error_body, error_code, form_of
 from slipstream.server.v2.fetch import Fetch
 from slipstream.server.v2.messages import count_at_most, decode_produce, new_messages
 from slipstream.server.wire import UNREADABLE, parse_query, readable
@@ -134,8 +134,7 @@ class Hot:
 
     def _decode(self, exchange: Exchange, request: type[RequestT]) -> RequestT:
         decoders = _DECODERS[request]
-        content_type, _, content_encoding = exchange.types
-        decode = decoders.msgpack if form_of(content_type, content_encoding) == "msgpack" else decoders.json
+        decode = decoders.msgpack if _form(exchange) == "msgpack" else decoders.json
         decoded: RequestT = decode(exchange.body)
         return decoded
 
@@ -146,7 +145,9 @@ class Hot:
         unknown = query.keys() - {"topic", "idempotency_key"}
         if unknown:
             raise InvalidArgument(f"unknown parameter {min(unknown)!r}: there are topic and idempotency_key")
-        request = self._decode_messages(exchange, query.get("topic", ""), query.get("idempotency_key", ""))
+        request = self._decode_messages(
+            exchange, _form(exchange), query.get("topic", ""), query.get("idempotency_key", "")
+        )
 
         def store(messages: list[NewMessage]) -> None:
             reply = Reply(exchange)
@@ -157,11 +158,12 @@ class Hot:
         self._routed(exchange, request, store)
 
     def stage(self, exchange: Exchange) -> None:
+        form = _form(exchange)
         try:
             query = msgspec.convert(parse_query(exchange.query), StageQuery, strict=False)
         except msgspec.ValidationError as error:
             raise InvalidArgument(f"{error}: say /v2/staged?writer=…&sequence=…&topic=…") from error
-        request = self._decode_messages(exchange, query.topic, "")
+        request = self._decode_messages(exchange, form, query.topic, "")
 
         def keep(messages: list[NewMessage]) -> None:
             size = len(exchange.body)
@@ -170,9 +172,7 @@ class Hot:
 
         self._routed(exchange, request, keep)
 
-    def _decode_messages(self, exchange: Exchange, topic: str, idempotency_key: str) -> ProduceRequest[Any]:
-        content_type, _, content_encoding = exchange.types
-        form = form_of(content_type, content_encoding)
+    def _decode_messages(self, exchange: Exchange, form: Form, topic: str, idempotency_key: str) -> ProduceRequest[Any]:
         if len(exchange.body) > self.limits.body_bytes:
             # Far too many are refused before everybody else has waited for half a second until they were decoded.
             # Names may be in the values too, so this is no more than a guess.
@@ -295,6 +295,11 @@ class Hot:
             raise InvalidArgument(
                 f"1 to {self.limits.batch_messages} messages (max_batch_messages) fit in a request, not {count}"
             )
+
+
+def _form(exchange: Exchange) -> Form:
+    content_type, _, content_encoding = exchange.types
+    return form_of(content_type, content_encoding)
 
 
 def _failure(place: HasPlace, error: BrokerError) -> Failure:
