@@ -15,6 +15,7 @@ import signal
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -28,6 +29,8 @@ from bench.jobs import JOBS, RESOURCES
 from bench.jobs import Measured as JobsMeasured
 from bench.jobs import Plan as JobPlan
 from bench.load import LoadResult
+from bench.pipeline import Measured as PipelineMeasured
+from bench.pipeline import Plan as PipelinePlan
 from bench.servers import (
     batch_load,
     bus_rates,
@@ -38,6 +41,7 @@ from bench.servers import (
     full_path_load,
     job_seconds,
     nats,
+    pipeline_seconds,
     produce_load,
     pubsub,
     redis,
@@ -69,15 +73,20 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="leave out the five million messages")
     parser.add_argument("--only-slips", action="store_true", help="nothing but routing next to the bus")
     parser.add_argument("--only-jobs", action="store_true", help="nothing but download jobs next to a bare loop")
+    parser.add_argument("--only-pipeline", action="store_true", help="nothing but the data pipeline")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--data", type=Path, help="where the data directories go: the disk that is measured")
     parser.add_argument("--update-readme", action="store_true")
     arguments = parser.parse_args()
-    if arguments.only_slips or arguments.only_jobs:
-        only = measure_slips if arguments.only_slips else measure_jobs
+    if arguments.only_slips or arguments.only_jobs or arguments.only_pipeline:
         with tempfile.TemporaryDirectory(prefix="slipstream-bench-", dir=arguments.data or ROOT) as folder:
-            report(only(Path(folder), arguments.rounds), measure_sync_ms(Path(folder)), update_readme=False)
+            if arguments.only_pipeline:
+                only = measure_pipeline(Path(folder), quick=arguments.quick)
+            else:
+                measure = measure_slips if arguments.only_slips else measure_jobs
+                only = measure(Path(folder), arguments.rounds)
+            report(only, measure_sync_ms(Path(folder)), update_readme=False)
         return
     scratch = Path(tempfile.mkdtemp(prefix="slipstream-bench-", dir=arguments.data or ROOT))
     try:
@@ -87,6 +96,7 @@ def main() -> None:
         rows += measure_bus(scratch, arguments.rounds)
         rows += measure_slips(scratch, arguments.rounds)
         rows += measure_jobs(scratch, arguments.rounds)
+        rows += measure_pipeline(scratch, quick=arguments.quick)
         if not arguments.quick:
             rows += measure_flatness(scratch, arguments.rounds, arguments.seconds)
     finally:
@@ -293,6 +303,41 @@ def _memory_row(what: str, memory_mb: float, grown: float, *, is_broker_inside: 
     if not is_broker_inside:
         row.target, row.met = "≤ 1.20", grown <= 1.2
     return row
+
+
+def measure_pipeline(scratch: Path, *, quick: bool) -> list[Row]:
+    """The connector next to Spark's own reader, and what the queries make of messages in a second."""
+    console.print("[dim]pipeline[/]")
+    plan = PipelinePlan(folder=str(scratch / "pipeline"), port=0, many=0 if quick else 10_000_000)
+    with slipstream(scratch / "pipeline-data", "--durability", "off") as server:
+        plan.port = server.port
+        found = pipeline_seconds(plan)
+    for name in ("pipeline", "pipeline-data"):
+        shutil.rmtree(scratch / name, ignore_errors=True)
+    return list(_pipeline_rows(plan, found))
+
+
+def _pipeline_rows(plan: PipelinePlan, found: PipelineMeasured) -> Iterator[Row]:
+    def rate(messages: int, seconds: float) -> str:
+        return f"{messages / seconds:,.0f}/s"
+
+    ratio = statistics.median(parquet / ours for ours, parquet in zip(found.read_s, found.parquet_s, strict=True))
+    read = f"pipeline: {plan.messages:,} messages of 200 B into noop (÷ Spark's Parquet reader, the same rows)"
+    read_s = statistics.median(found.read_s)
+    yield Row(read, "", "", rate(plan.messages, read_s), f"{ratio:.2f}", "≥ 0.70", ratio >= 0.7)
+    for what, seconds, least in (
+        ("bronze, end to end", found.bronze_s, 300_000),
+        ("protobuf silver and gold, end to end", found.silver_s, 200_000),
+    ):
+        met = plan.messages / seconds >= least
+        yield Row(f"pipeline: {what}", "", "", rate(plan.messages, seconds), "", f"≥ {least:,}/s", met)
+    gold_s = sorted(found.gold_s)
+    p50, p99 = statistics.median(gold_s), gold_s[-1]
+    yield Row("pipeline: new message to gold row", f"{p50:.2f} s", f"{p99:.2f} s", "", "", "p50 ≤ 2 s", p50 <= 2)
+    if plan.many:
+        cost = (found.many_s / plan.many) / (found.bronze_s / plan.messages)
+        what = f"pipeline: bronze, cost of a row with {plan.many:,} ÷ with {plan.messages:,}"
+        yield Row(what, "", "", rate(plan.many, found.many_s), f"{cost:.2f}", "≤ 1.10", cost <= 1.1)
 
 
 def measure_flatness(scratch: Path, rounds: int, seconds: float) -> list[Row]:

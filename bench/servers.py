@@ -22,6 +22,8 @@ from bench.full_path import FullPath
 from bench.jobs import Measured as JobsMeasured
 from bench.jobs import Plan as JobPlan
 from bench.load import Load, LoadResult
+from bench.pipeline import Measured as PipelineMeasured
+from bench.pipeline import Plan as PipelinePlan
 from bench.slip import Plan as SlipPlan
 from bench.slip import Seconds
 
@@ -165,6 +167,12 @@ def job_seconds(plan: JobPlan) -> JobsMeasured:
     command = [sys.executable, "-m", "bench.jobs", msgspec.json.encode(plan).decode()]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=600).stdout
     return msgspec.json.decode(output, type=JobsMeasured)
+
+
+def pipeline_seconds(plan: PipelinePlan) -> PipelineMeasured:
+    command = [sys.executable, "-m", "bench.pipeline", msgspec.json.encode(plan).decode()]
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=1800).stdout
+    return msgspec.json.decode(output, type=PipelineMeasured)
 
 
 @contextlib.contextmanager

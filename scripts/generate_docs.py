@@ -1,4 +1,5 @@
-"""Writes what follows from the code: the pages of settings, of `/v2` and the command line, and the schemas of slips.
+"""Writes what follows from the code: the pages of settings, `/v2`, the command line and the tables, and the schemas of
+slips.
 
 `--check` only says whether they are up to date.
 """
@@ -16,6 +17,7 @@ from typing import Any
 
 import click
 
+from scripts.table_docs import render_tables
 from slipstream.api import JSON, MSGPACK
 from slipstream.cli.main import main as main_command
 from slipstream.cli.serve import show_value
@@ -233,9 +235,10 @@ _COMMAND_LINE = """\
 
 `slipstream serve` runs a broker; its options are the [settings](configuration.md). The other commands talk to one, at
 `--server URL` or `SLIPSTREAM_URL`, by default `http://127.0.0.1:8080`; those of `bus` to a message bus, those of
-`slip` to the store that routers and workers share, at `--store` or `SLIP_STORE`, and those of `jobs` to the service of
+`slip` to the store that routers and workers share, at `--store` or `SLIP_STORE`, those of `jobs` to the service of
 download jobs, at `--service` or `JOBS_URL`, by default `http://127.0.0.1:8090`, with `--token` or `JOBS_TOKEN` where it
-asks for one.
+asks for one. Those of `table` look into the folder of the [tables](tables.md), at `--tables` or `PIPELINE_TABLES`, by
+default `slipstream-data/tables`.
 
 - `--json` answers with JSON on stdout, one document or one line for each message, and says everything else on stderr.
 - Exit codes: 0 done, 1 refused or not all done, 2 typed wrongly, 3 there is no such thing, 4 it does not fit the state
@@ -244,7 +247,7 @@ asks for one.
 - Durations are typed as `500ms`, `10s`, `5m`, `2h`, `7d`; sizes as `1000`, `64k`, `10m`, `2g`; times as
   `2030-01-31T12:00:00Z`, as a date, or as how long ago: `10m`.
 - `slipstream completion bash` (or `zsh`, `fish`) prints what teaches a shell to complete commands, topics, groups,
-  slips and jobs.
+  slips, jobs and tables.
 """
 
 
@@ -268,7 +271,7 @@ def render_command_line() -> str:
     return "\n".join(lines)
 
 
-_EVERYWHERE = {"server", "store", "service", "token", "as_json"}
+_EVERYWHERE = {"server", "store", "service", "token", "tables", "as_json"}
 
 
 def _commands(group: click.Group, path: list[str]) -> Iterator[tuple[list[str], click.Command]]:
@@ -296,6 +299,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "configuration.md": render_configuration,
     "v2/reference.md": render_reference,
     "command-line.md": render_command_line,
+    "tables-reference.md": render_tables,
 }
 
 

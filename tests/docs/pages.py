@@ -17,6 +17,7 @@ BUS = ROOT / "docs" / "bus.md"
 SLIPS = ROOT / "docs" / "slips.md"
 MESSAGING = ROOT / "docs" / "messaging.md"
 JOBS = ROOT / "docs" / "jobs.md"
+PIPELINE = ROOT / "docs" / "pipeline.md"
 CONFIGURATION = ROOT / "docs" / "configuration.md"
 TESTING = ROOT / "docs" / "testing.md"
 GENERATED = [ROOT / "docs" / name for name in generate_docs.PAGES]

@@ -50,7 +50,7 @@ def planned() -> dict[str, Any]:
 def test_the_files_are_up_to_date() -> None:
     there = {path.name: path.read_text() for path in DIRECTORY.iterdir()}
     wanted = {f"{name}.json": schema_text(schema) for name, schema in schemas().items()}
-    assert there == wanted, "run: .venv/bin/python scripts/generate_docs.py"
+    assert there == wanted, "run: .venv/bin/python -m scripts.generate_docs"
     assert {DIRECTORY / name: text for name, text in wanted.items()}.items() <= generate_docs.generated().items()
 
 

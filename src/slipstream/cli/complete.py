@@ -1,4 +1,5 @@
-"""Completion of names in the shell: asks the server, the store of slips or the service of jobs, if there is one."""
+"""Completion of names in the shell: asks the server, the store of slips, the service of jobs or the folder of tables,
+if there is one."""
 
 from __future__ import annotations
 
@@ -115,6 +116,26 @@ def complete_job(ctx: click.Context, param: click.Parameter, incomplete: str) ->
 
 
 JOBS_OFFERED = 100
+
+
+# Tables, which are in a folder
+
+
+def complete_table(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from slipstream.cli.table_folder import tables_folder  # noqa: PLC0415
+    from slipstream.pipeline.errors import PipelineError  # noqa: PLC0415
+    from slipstream.pipeline.looking import Tables  # noqa: PLC0415
+    from slipstream.pipeline.tables import TABLES  # noqa: PLC0415
+
+    try:
+        names = Tables(tables_folder(ctx.params.get("tables"))).names
+    except (PipelineError, OSError):
+        return []  # as above
+    return [
+        CompletionItem(name, help=TABLES[name].what if name in TABLES else None)
+        for name in names
+        if name.startswith(incomplete)
+    ]
 
 
 @click.command()

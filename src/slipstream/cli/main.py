@@ -13,8 +13,10 @@ from slipstream.cli.doctor import doctor
 from slipstream.cli.group import group
 from slipstream.cli.jobs import jobs
 from slipstream.cli.messages import consume, produce, read
+from slipstream.cli.pipeline import pipeline
 from slipstream.cli.serve import serve
 from slipstream.cli.slip import slip
+from slipstream.cli.table import table
 from slipstream.cli.topic import topic
 
 click.rich_click.TEXT_MARKUP = "rich"
@@ -32,7 +34,10 @@ def main() -> None:
     """
 
 
-for command in (serve, topic, produce, consume, read, group, dlq, bench, bus, slip, jobs, doctor, completion):
+for command in (
+    *(serve, topic, produce, consume, read, group, dlq, bench),
+    *(bus, slip, jobs, pipeline, table, doctor, completion),
+):
     main.add_command(command)
 
 click.rich_click.COMMAND_GROUPS["slipstream"] = [
@@ -40,5 +45,6 @@ click.rich_click.COMMAND_GROUPS["slipstream"] = [
     {"name": "Messages", "commands": ["produce", "consume", "read"]},
     {"name": "Look after", "commands": ["topic", "group", "dlq", "bench"]},
     {"name": "Message bus", "commands": ["bus", "slip", "jobs"]},
+    {"name": "Tables", "commands": ["pipeline", "table"]},
     {"name": "Shell", "commands": ["completion"]},
 ]

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 
 from slipstream.bus import Bus, Draft
 from slipstream.jobs.clock import now_ms
-from slipstream.jobs.ledger.telling import STEP
+from slipstream.jobs.ledger.telling import STEP, TENANT
 from slipstream.jobs.messages import DownloadTask, JobLog, LogLevel, encode
 from slipstream.jobs.publishing import attributes_of
 
@@ -136,7 +136,7 @@ def _encoded(task: DownloadTask, step: str, text: str, level: LogLevel, fields: 
             resource_id=task.resource_id,
             level=level,
             message=text[:TEXT_CHARS_MAX],
-            fields={STEP: step, **_texts(fields)},
+            fields={STEP: step, **_texts({TENANT: task.tenant}), **_texts(fields)},
             timestamp_ms=now_ms(),
             trace_id=task.trace_id,
         )

@@ -14,6 +14,8 @@ from slipstream.jobs.ledger.snapshot import Rank
 from slipstream.jobs.messages import NAME_CHARS_MAX, DownloadTask, JobLog
 
 STEP = "step"
+TENANT = "tenant"
+"""In every log of a task that has one: who adds logs up by tenant has nothing else to go by."""
 STARTED, DOWNLOADED, STORED, RETRY, FAILED = "started", "downloaded", "stored", "retry", "failed"
 
 AT_MS_MAX = 2**53

@@ -1,0 +1,202 @@
+"""The data pipeline on Spark, next to Spark reading the same rows from Parquet, in one session.
+
+Messages are read into `noop` from the broker and from Parquet in turns; tables are made by the queries as a user runs
+them, to the last commit. Runs in a process of its own and prints one JSON line.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+import msgspec
+from deltalake import DeltaTable
+
+from slipstream.api.media import MSGPACK
+from slipstream.client import Client
+from slipstream.jobs.messages import JobState, JobStatus, encode
+from slipstream.pipeline.queries import QUERIES
+from slipstream.pipeline.run import Pipeline
+from slipstream.pipeline.session import spark_session
+from slipstream.pipeline.settings import PipelineSettings, load_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from slipstream.pipeline.queries import Query
+
+VALUE_BYTES = 200
+PARTITIONS = 8
+BATCH = 2_000
+BODIES = 25
+"""That many different batches are sent again and again: making them is not what is measured."""
+ROUNDS = 3
+LETTERS = 40
+"""New messages, one by one, until each is a row."""
+
+
+class Plan(msgspec.Struct, kw_only=True):
+    folder: str
+    port: int
+    """Of a broker."""
+    messages: int = 1_000_000
+    many: int = 0
+    """So many, too, if it is more than 0."""
+
+
+class Measured(msgspec.Struct, kw_only=True):
+    read_s: list[float]
+    parquet_s: list[float]
+    """Of the same round."""
+    bronze_s: float
+    silver_s: float
+    gold_s: list[float]
+    """From producing a message to its row."""
+    many_s: float
+
+
+def measure(plan: Plan) -> Measured:
+    url = f"http://127.0.0.1:{plan.port}"
+    folder = Path(plan.folder)
+    settings = load_settings({"url": url, "master": "local[2]", "driver_memory": "3g"}, {})
+    with spark_session(settings, folder / "spark.log") as spark:
+        produce(url, "warm", 50_000)
+        bronze(spark, settings, folder / "warm", "warm")
+        produce(url, "bench", plan.messages)
+        read_s, parquet_s = reading(spark, url, folder / "parquet", plan.messages)
+        bronze_s = bronze(spark, settings, folder / "bronze", "bench")
+        produce(url, "fetchbox.jobs.status", plan.messages, status)
+        silver_s = run(spark, settings, folder / "silver", QUERIES["jobs"])
+        many_s = 0.0
+        if plan.many:
+            produce(url, "many", plan.many)
+            many_s = bronze(spark, settings, folder / "many", "many")
+        gold_s = list(gold(spark, settings, folder / "gold", url))
+    return Measured(
+        read_s=read_s, parquet_s=parquet_s, bronze_s=bronze_s, silver_s=silver_s, gold_s=gold_s, many_s=many_s
+    )
+
+
+# Messages
+
+
+def value(rng: random.Random, _: int) -> bytes:
+    return rng.randbytes(VALUE_BYTES)
+
+
+def status(rng: random.Random, number: int) -> bytes:
+    return encode(
+        JobStatus(
+            job_id=f"job-{number}",
+            job_type="photos",
+            state=JobState.JOB_STATE_IN_PROGRESS,
+            resources_total=1_000,
+            resources_completed=rng.randrange(1_000),
+            manifest_key=f"manifests/{rng.randbytes(24).hex()}.json",
+            tenant=f"tenant-{number % 20}",
+            timestamp_ms=1_790_000_000_000 + number,
+        )
+    )
+
+
+def produce(url: str, topic: str, count: int, make: Callable[[random.Random, int], bytes] = value) -> None:
+    """As fast as it goes, and returns when all of it is stored."""
+    rng = random.Random(topic)
+    numbers = itertools.count()
+    with Client(url) as client:
+        client.create_topic(topic, PARTITIONS)
+    bodies = [
+        msgspec.msgpack.encode(
+            [{"key": f"user:{n % 1_000}".encode(), "value": make(rng, next(numbers))} for n in range(BATCH)]
+        )
+        for _ in range(min(BODIES, -(-count // BATCH)))
+    ]
+    with httpx.Client(timeout=60, headers={"Content-Type": MSGPACK}) as http, ThreadPoolExecutor(4) as pool:
+
+        def send(number: int) -> None:
+            http.post(
+                f"{url}/v2/produce", params={"topic": topic}, content=bodies[number % len(bodies)]
+            ).raise_for_status()
+
+        list(pool.map(send, range(count // BATCH)))
+
+
+# What is measured
+
+
+def timed(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def reading(spark: SparkSession, url: str, parquet: Path, count: int) -> tuple[list[float], list[float]]:
+    def messages() -> DataFrame:
+        return spark.read.format("slipstream").options(url=url, subscribe="bench").load()
+
+    def into_nothing(frame: DataFrame) -> None:
+        frame.write.format("noop").mode("overwrite").save()
+
+    messages().write.parquet(str(parquet))
+    stored = spark.read.parquet(str(parquet))
+    assert stored.count() == count
+    found: tuple[list[float], list[float]] = ([], [])
+    for number in range(ROUNDS + 1):
+        seconds = timed(lambda: into_nothing(messages())), timed(lambda: into_nothing(stored))
+        if number:  # the first is for Java
+            for times, taken in zip(found, seconds, strict=True):
+                times.append(taken)
+    return found
+
+
+def bronze(spark: SparkSession, settings: PipelineSettings, tables: Path, topic: str) -> float:
+    return run(spark, msgspec.structs.replace(settings, topics=topic), tables, QUERIES["messages"])
+
+
+def run(spark: SparkSession, settings: PipelineSettings, tables: Path, query: Query) -> float:
+    made = Pipeline(spark, msgspec.structs.replace(settings, tables=str(tables)))
+    return timed(lambda: made.run([query], once=True))
+
+
+def gold(spark: SparkSession, settings: PipelineSettings, tables: Path, url: str) -> Iterator[float]:
+    """One message after the other, each as soon as the one before is a row of `job_snapshots`."""
+    namespace = "latency"
+    topic = f"{namespace}.jobs.status"
+    made = Pipeline(spark, msgspec.structs.replace(settings, tables=str(tables), namespace=namespace))
+    with Client(url) as client, ThreadPoolExecutor(1) as pool:
+        client.create_topic(topic, 4)
+        running = pool.submit(made.run, [QUERIES["jobs"]], once=False)
+        try:
+            for number in range(LETTERS + 3):
+                job = f"letter-{number}"
+                began = time.perf_counter()
+                client.produce(topic, encode(JobStatus(job_id=job, tenant="acme", timestamp_ms=number + 1)), key=job)
+                while not running.done() and job not in _jobs(tables):
+                    time.sleep(0.01)
+                if running.done():
+                    running.result()
+                if number >= 3:
+                    yield time.perf_counter() - began
+        finally:
+            made.stop()
+            running.result()
+
+
+def _jobs(tables: Path) -> set[str]:
+    path = tables / "job_snapshots"
+    if not (path / "_delta_log").is_dir():
+        return set()
+    return set(DeltaTable(str(path)).to_pyarrow_table(columns=["job_id"]).column("job_id").to_pylist())
+
+
+if __name__ == "__main__":
+    plan = msgspec.json.decode(sys.argv[1], type=Plan)
+    json.dump(msgspec.to_builtins(measure(plan)), sys.stdout)

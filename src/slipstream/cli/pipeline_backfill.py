@@ -1,0 +1,42 @@
+"""`slipstream pipeline backfill`: a day once more."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import rich_click as click
+
+from slipstream.cli.output import EXIT_CODES, answering
+from slipstream.cli.pipeline_run import Show, exit_code, opened, pipeline_options, stopping
+
+
+@click.command(epilog=EXIT_CODES)
+@click.argument("day", type=click.DateTime(["%Y-%m-%d"]))
+@click.option("--table", "tables_wanted", multiple=True, help="Only what makes this table; repeat it for more.")
+@click.option("--force", is_flag=True, help="Even where the log has less of the day than the tables.")
+@pipeline_options
+def backfill(day: dt.datetime, tables_wanted: tuple[str, ...], force: bool, log_level: str, **given: Any) -> None:
+    """Read the messages of one day (UTC) again, and put what they say in place of what the tables have of it.
+
+    For a day that was decoded by a release that knew less. The tables are brought up to date first. Where retention has
+    removed messages of the day from the log it refuses, because the tables have more.
+
+    \b
+    [bold]Examples[/]
+      slipstream pipeline backfill 2026-11-15
+      slipstream pipeline backfill 2026-11-15 --table dead_letters
+    """
+    from slipstream.cli.logs import configure_logging  # noqa: PLC0415 - --help needs none of this
+    from slipstream.pipeline.backfill import backfill as run  # noqa: PLC0415
+    from slipstream.pipeline.queries import queries_of  # noqa: PLC0415
+
+    with answering(False, exit_code) as output:
+        configure_logging(log_level, "text")
+        queries = queries_of(tables_wanted)
+        show = Show(output)
+        with opened(given, show) as found, show, stopping(found.stop):
+            done = run(found, queries, day.date(), force=force)
+        output.table(
+            ["TABLE", ">ROWS BEFORE", ">ROWS NOW"], [(one.table, f"{one.before:,}", f"{one.rows:,}") for one in done]
+        )

@@ -1,0 +1,64 @@
+"""How commands get at the folder of the tables, and the exit code of what went wrong."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import rich_click as click
+
+from slipstream.cli.output import NOT_FOUND, answering
+
+EXTRA = "tables need libraries that are not installed: pip install 'slipstream[pipeline]'"
+
+CommandT = TypeVar("CommandT", bound=Callable[..., Any])
+
+
+def need_libraries() -> None:
+    """Raises ClickException where what reads and writes tables is not installed."""
+    if any(importlib.util.find_spec(name) is None for name in ("deltalake", "duckdb", "ptars", "google.protobuf")):
+        raise click.ClickException(EXTRA)
+
+
+def on_tables(command: CommandT) -> CommandT:
+    """Gives a command `--tables` and `--json`, the tables and an output, and an exit code for what went wrong."""
+
+    @tables_option
+    @click.option("--json", "as_json", is_flag=True, help="Answer with JSON, for machines.")
+    @functools.wraps(command)
+    def run(*args: Any, tables: str | None, as_json: bool, **kwargs: Any) -> None:
+        with answering(as_json, exit_code) as output:
+            from slipstream.pipeline.looking import Tables  # noqa: PLC0415 - --help needs none of it
+
+            command(Tables(tables_folder(tables)), output, *args, **kwargs)
+
+    return run  # type: ignore[return-value]
+
+
+tables_option = click.option("--tables", metavar="DIR", help="The folder of the tables; also PIPELINE_TABLES.")
+
+
+def tables_folder(given: str | None) -> Path:
+    from slipstream.pipeline.settings import load_settings  # noqa: PLC0415
+
+    return Path(load_settings({} if given is None else {"tables": given}).tables)
+
+
+def exit_code(error: Exception) -> int | None:
+    from deltalake.exceptions import DeltaError  # noqa: PLC0415
+
+    from slipstream.pipeline.errors import InvalidPipeline, PipelineError  # noqa: PLC0415
+    from slipstream.pipeline.looking import NoSuchTable, QueryRefused  # noqa: PLC0415
+
+    codes: list[tuple[type[Exception], int]] = [
+        (NoSuchTable, NOT_FOUND),
+        (QueryRefused, 2),
+        (InvalidPipeline, 2),
+        (PipelineError, 1),
+        (DeltaError, 1),
+        (OSError, 1),
+    ]
+    return next((code for kind, code in codes if isinstance(error, kind)), None)

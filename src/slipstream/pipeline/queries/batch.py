@@ -1,0 +1,164 @@
+"""A batch of a query, on the driver: what its tasks wrote, and what is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from slipstream.pipeline.delta import DeltaFolder, Stamp, Written
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from slipstream.pipeline.settings import PipelineSettings
+    from slipstream.pipeline.tables import Table
+
+DAY_US = 24 * 3600 * 1_000_000
+
+
+class Batch:
+    """What a query's functions work on."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        folder: DeltaFolder,
+        settings: PipelineSettings,
+        stamp: Stamp,
+        written: Sequence[Written],
+    ) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.settings = settings
+        self.stamp = stamp
+        self.written = written
+        self.rows: dict[str, int] = {}
+        """Of each table: written or changed."""
+        self._orphans: list[Written] = []
+
+    # What is new
+
+    def has(self, table: Table, *, with_any: str = "") -> bool:
+        """Whether there are rows for it, if any of them has this struct."""
+        return any(one.table == table.name and (not with_any or with_any in one.filled) for one in self.written)
+
+    def frame(self, table: Table) -> DataFrame:
+        """The rows of this batch. They are read from its own files, which are the same whether they were committed now
+        or by somebody who was killed before the rest."""
+        path = self.folder.path(table.name)
+        return read_files(self.spark, table, [str(path / one.path) for one in self.written if one.table == table.name])
+
+    # What is made of it
+
+    def append(self, table: Table) -> None:
+        written = [one for one in self.written if one.table == table.name]
+        if written and not self.folder.append(table, written, self.stamp):
+            self._orphans += written
+        self.rows[table.name] = sum(one.rows for one in written)
+
+    def fold(self, table: Table, rows: DataFrame) -> pa.Table | None:
+        """Puts rows into a table, those of a key together first. None if the table has had this batch."""
+        assert table.fold is not None
+        if self.is_done(table):
+            return None
+        return self.put(table, table.fold.collapse(rows))
+
+    def put(self, table: Table, rows: DataFrame) -> pa.Table | None:
+        """Rows of which each has its own key."""
+        assert table.fold is not None
+        found = rows.toArrow()
+        if found.num_rows:
+            since = _since(found, table.fold.seen, self.settings.follow_days)
+            self.folder.fold(table, found, self.stamp, since_us=since)
+        self.rows[table.name] = found.num_rows
+        return found
+
+    def is_done(self, table: Table) -> bool:
+        """Whether the table has had this batch."""
+        return self.folder.has(table, self.stamp)
+
+    def finish(self) -> None:
+        """The files of a batch that was committed before are nobody's."""
+        self.folder.discard(self._orphans)
+
+
+class Anew(Batch):
+    """All there is, as if it were one batch: for tables that are made of others once more."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        folder: DeltaFolder,
+        settings: PipelineSettings,
+        stamp: Stamp | None,
+        wanted: Mapping[str, str | None],
+    ) -> None:
+        super().__init__(spark, folder, settings, stamp or Stamp("", 0), ())
+        self._batch = stamp
+        """The batch that is under way, and goes into these tables with all before it; None between two."""
+        self._wanted = wanted
+        """Table → which of its rows are the query's, if not all are."""
+
+    def has(self, table: Table, *, with_any: str = "") -> bool:
+        return bool(self.folder.files(table))
+
+    def frame(self, table: Table) -> DataFrame:
+        return read_files(self.spark, table, self.folder.files(table))
+
+    def put(self, table: Table, rows: DataFrame) -> pa.Table | None:
+        if table.name not in self._wanted:
+            return None
+        found = rows.toArrow()
+        self.folder.replace(table, found, self._batch, self._wanted[table.name])
+        self.rows[table.name] = found.num_rows
+        return found
+
+    def is_done(self, table: Table) -> bool:
+        return table.name not in self._wanted
+
+
+class Renewed(Anew):
+    """All there is once more, over what is there: rows that can be made again are, and others stay, because what they
+    were made of may be past its time."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        folder: DeltaFolder,
+        settings: PipelineSettings,
+        wanted: Mapping[str, str | None],
+        stale: Mapping[str, str],
+    ) -> None:
+        super().__init__(spark, folder, settings, None, wanted)
+        self._stale = stale
+        """Table → which rows go if they are not made again."""
+
+    def put(self, table: Table, rows: DataFrame) -> pa.Table | None:
+        if table.name not in self._wanted:
+            return None
+        found = rows.toArrow()
+        self.folder.renew(table, found, self._stale.get(table.name))
+        self.rows[table.name] = found.num_rows
+        return found
+
+
+def read_files(spark: SparkSession, table: Table, paths: Sequence[str]) -> DataFrame:
+    """Rows of a table from some of its files, without the date, which is in their paths."""
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415
+
+    schema = from_arrow_schema(table.columns)
+    stored = type(schema)([field for field in schema if field.name not in table.partition_by])
+    if not paths:
+        return spark.createDataFrame([], stored)
+    return spark.read.schema(stored).parquet(*paths)
+
+
+def _since(rows: pa.Table, column: str, days: int) -> int | None:
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    if not column:
+        return None
+    earliest = pc.min(rows.column(column)).cast(pa.timestamp("us", "UTC")).cast(pa.int64()).as_py()
+    return None if earliest is None else int(earliest) - days * DAY_US

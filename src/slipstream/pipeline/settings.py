@@ -1,0 +1,74 @@
+"""Every setting of the pipeline, once: its name in the environment, type, default and meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from slipstream.pipeline.errors import InvalidPipeline
+from slipstream.variables import SettingInfo, describe, load, variable
+
+DAY_MS = 24 * 3600 * 1000
+
+
+class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the streams and the tables are, how much is taken at a time, and what Spark gets."""
+
+    url: Annotated[str, variable("SLIPSTREAM_URL", "Address of the server whose topics are read.")] = (
+        "http://127.0.0.1:8080"
+    )
+    bus: Annotated[
+        Literal["slipstream", "nats"],
+        variable("PIPELINE_BUS", "What is read: the topics of a server, or the streams of NATS JetStream."),
+    ] = "slipstream"
+    tables: Annotated[
+        str, variable("PIPELINE_TABLES", "The folder of the tables; on a cluster, one that all its machines see.")
+    ] = "slipstream-data/tables"
+    topics: Annotated[
+        str, variable("PIPELINE_TOPICS", "Which topics go into the table `messages`: a regular expression.")
+    ] = ".*"
+    namespace: Annotated[str, variable("JOBS_NAMESPACE", "What the names of the streams of jobs start with.")] = (
+        "fetchbox"
+    )
+    slip_topic: Annotated[str, variable("PIPELINE_SLIP_TOPIC", "Where slips tell what happens to them.")] = (
+        "slip.events"
+    )
+    batch_rows: Annotated[
+        int, variable("PIPELINE_BATCH_ROWS", "Messages that a query takes at a time, at the most.", ge=1)
+    ] = 1_000_000
+    fail_on_data_loss: Annotated[
+        bool,
+        variable("PIPELINE_FAIL_ON_DATA_LOSS", "Stop where messages were removed before they were read; else say so."),
+    ] = True
+    stuck_after_ms: Annotated[
+        int, variable("PIPELINE_STUCK_AFTER_MS", "A slip of which nothing was told for so long is stuck.", ge=1)
+    ] = 300_000
+    follow_days: Annotated[
+        int,
+        variable("PIPELINE_FOLLOW_DAYS", "How long after its last news a job or a slip is still found again.", ge=1),
+    ] = 30
+    compact_after: Annotated[
+        int, variable("PIPELINE_COMPACT_AFTER", "Commits to a table before its small files are made one.", ge=2)
+    ] = 60
+    master: Annotated[str, variable("PIPELINE_MASTER", "Where Spark runs.")] = "local[*]"
+    driver_memory: Annotated[str, variable("PIPELINE_DRIVER_MEMORY", "Of Spark, in local mode all of it.")] = "2g"
+    shuffle_partitions: Annotated[
+        int, variable("PIPELINE_SHUFFLE_PARTITIONS", "Of Spark; a few on one machine, more on a cluster.", ge=1)
+    ] = 2
+
+
+def load_settings(
+    given: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None
+) -> PipelineSettings:
+    """Raises InvalidPipeline.
+
+    Example:
+        settings = load_settings({"tables": "/srv/tables"})
+    """
+    return load(PipelineSettings, given or {}, environment, whose="the pipeline", refuse=InvalidPipeline)
+
+
+def describe_settings() -> Iterator[SettingInfo]:
+    return describe(PipelineSettings)

@@ -1,0 +1,191 @@
+"""A query as Spark runs it: batch after batch, each handed to the tasks and then to the tables."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import logging
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from slipstream.pipeline.delta import DeltaFolder, Stamp, Written
+from slipstream.pipeline.errors import TablesUnfit
+from slipstream.pipeline.queries import Anew, Batch, Query
+from slipstream.pipeline.queries.task import WRITTEN, Order, writer
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from slipstream.pipeline.settings import PipelineSettings
+    from slipstream.pipeline.tables import Table
+
+log = logging.getLogger(__name__)
+
+CHECKPOINTS = "_checkpoints"
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What a query tells of a batch when it is done."""
+
+    query: str
+    batch: int
+    took_s: float
+    rows: dict[str, int]
+    """Of each table: written or changed."""
+    at: dt.datetime
+
+
+class Stream:
+    """One of the queries, on one folder of tables."""
+
+    def __init__(
+        self,
+        query: Query,
+        spark: SparkSession,
+        folder: DeltaFolder,
+        settings: PipelineSettings,
+        tell: Callable[[Told], None] = lambda _: None,
+    ) -> None:
+        self.query = query
+        self.spark = spark
+        self.folder = folder
+        self.settings = settings
+        self._tell = tell
+        self._missing: list[Table] = []
+        """Tables that a newer release has, or somebody has removed: they are made of the others with the next batch."""
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder.root / CHECKPOINTS / self.query.name
+
+    def look(self) -> None:
+        """What is there, before any query begins. Raises TablesUnfit."""
+        self._check()
+        if self._id():
+            self._missing = [table for table in self.query.derived if not self.folder.exists(table.name)]
+
+    def start(self, *, once: bool) -> StreamingQuery:
+        for table in self.query.tables:
+            self.folder.open(table)
+        ranges = self.spark.readStream.format("slipstream").options(**source_options(self.settings, self.query))
+        writing = (
+            ranges.load()
+            .writeStream.queryName(self.query.name)
+            .foreachBatch(self._take)
+            .option("checkpointLocation", str(self.checkpoint.absolute()))
+        )
+        return (writing.trigger(availableNow=True) if once else writing.trigger(processingTime="0 seconds")).start()
+
+    def _check(self) -> None:
+        """Tables and checkpoint are of the same age: what only one of them knows would be lost, or be there twice."""
+        there = [table.name for table in self.query.appended if self.folder.exists(table.name)]
+        mine = [name for name in there if len(self._query_names(name)) == 1]
+        if not self._id() and mine:
+            raise TablesUnfit(
+                f"there is {self.folder.path(mine[0])}, but {self.checkpoint}, which says how far it goes, is gone: "
+                "restore it, or make the tables anew with --from-scratch"
+            )
+        if self._id() and (missing := [table.name for table in self.query.appended if table.name not in there]):
+            raise TablesUnfit(
+                f"{self.checkpoint} says how far {missing[0]} goes, but {self.folder.path(missing[0])} is gone: "
+                "restore it, or make the tables anew with --from-scratch"
+            )
+
+    def _query_names(self, name: str) -> Sequence[str]:
+        return next(table.queries for table in self.query.appended if table.name == name)
+
+    def _id(self) -> str:
+        """What Spark calls the query, as long as its checkpoint lives."""
+        try:
+            found: str = json.loads((self.checkpoint / "metadata").read_text())["id"]
+        except FileNotFoundError:
+            return ""
+        return found
+
+    # A batch
+
+    def _take(self, ranges: DataFrame, number: int) -> None:
+        began = time.monotonic()
+        written = self.write(ranges)
+        batch = Batch(self.spark, self.folder, self.settings, self._stamp(number), written)
+        for table in self.query.appended:
+            batch.append(table)
+        if self._missing:
+            # Now the tables it is made of have this batch and all before it, and nothing of the next.
+            self.make_anew(self._missing, number)
+            self._missing = []
+        self.query.derive(batch)
+        batch.finish()
+        self._compact()
+        took_s = time.monotonic() - began
+        self._tell(Told(self.query.name, number, took_s, batch.rows, dt.datetime.now(dt.UTC)))
+
+    def write(self, ranges: DataFrame, day: str = "") -> list[Written]:
+        """The files of these ranges, by Spark's tasks; nobody sees them yet."""
+        order = Order(
+            options=source_options(self.settings, self.query),
+            root=str(self.folder.root.absolute()),
+            kinds=dict(self.query.kinds(self.settings)),
+            day=day,
+        )
+        rows = ranges.mapInArrow(writer(order), WRITTEN).toArrow().column("written").to_pylist()
+        return [msgspec.json.decode(row, type=Written) for row in rows]
+
+    def make_anew(self, tables: Sequence[Table], number: int | None = None) -> None:
+        """Of the tables they come from; `number` is that of the batch that is under way, if one is."""
+        wanted = {table.name: self.query.share.get(table.name) for table in tables}
+        stamp = None if number is None else self._stamp(number)
+        self.query.derive(Anew(self.spark, self.folder, self.settings, stamp, wanted))
+
+    def _stamp(self, number: int) -> Stamp:
+        return Stamp(f"{self.query.name}:{self._id()}", number)
+
+    def reached(self) -> dict[str, dict[str, int]]:
+        """Topic → partition → up to which offset the last batch has read."""
+        newest = max((int(path.name) for path in (self.checkpoint / "commits").glob("[0-9]*")), default=None)
+        if newest is None:
+            return {}
+        offsets = json.loads((self.checkpoint / "offsets" / str(newest)).read_text().splitlines()[-1])
+        return {name: topic["partitions"] for name, topic in offsets["topics"].items()}
+
+    def finish(self) -> None:
+        """When the query has ended, and nothing came that would have brought it along."""
+        if self._missing:
+            self.make_anew(self._missing)
+            self._missing = []
+
+    def _compact(self) -> None:
+        for table in self.query.tables:
+            if self.folder.commits.get(table.name, 0) >= self.settings.compact_after:
+                self.folder.compact(table)
+
+
+def source_options(settings: PipelineSettings, query: Query) -> dict[str, str]:
+    options = {
+        "content": "ranges",
+        "subscribePattern": query.pattern(settings),
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": str(settings.batch_rows),
+        "failOnDataLoss": "true" if settings.fail_on_data_loss else "false",
+    }
+    if settings.bus == "nats":
+        return {**options, "bus": "nats"}
+    return {**options, "url": settings.url}
+
+
+def forget(folder: DeltaFolder, query: Query) -> None:
+    """Removes what the query has made, so that it begins anew. Rows of others stay."""
+    for table in query.tables:
+        if not folder.exists(table.name):
+            continue
+        if len(table.queries) == 1:
+            shutil.rmtree(folder.path(table.name))
+        else:
+            folder.delete(table, query.share[table.name])
+    shutil.rmtree(folder.root / CHECKPOINTS / query.name, ignore_errors=True)

@@ -1,0 +1,201 @@
+"""Upkeep of the tables: what is too old is removed, small files become fewer, and what only old versions have is freed.
+
+Safe beside a pipeline that runs: each commit is made on a fresh look at the table, and again where somebody was faster;
+what a query has committed last (its transactions) stays in the table's log.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from slipstream.pipeline.delta.commit import repeated
+from slipstream.pipeline.delta.files import COMPRESSION_LEVEL
+from slipstream.pipeline.delta.folder import FILE_BYTES
+from slipstream.pipeline.errors import InvalidPipeline
+from slipstream.pipeline.looking import Tables
+from slipstream.pipeline.tables import TABLES, Table
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+OLD_VERSIONS_MIN = dt.timedelta(hours=1)
+"""Whoever reads an old version, or writes files that are not committed yet, is done by then."""
+
+COMMITS_BEFORE_CHECKPOINT = 10
+
+T = TypeVar("T")
+
+
+class Upkeep(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done."""
+
+    tables: tuple[str, ...] = ()
+    """None for all."""
+    keep_days: Mapping[str, int] = {}
+    """Table → days, where it is not what the table says itself; 0 for ever."""
+    keep_versions: dt.timedelta | None = None
+    """How long what only old versions of a table have can still be read, where it is not what the table says itself: 7
+    days where it is appended to, an hour where its rows change."""
+    is_forced: bool = False
+    is_dry_run: bool = False
+
+
+class Upkept(msgspec.Struct, frozen=True, kw_only=True):
+    """What was done to a table; in a dry run, what would be."""
+
+    table: str
+    rows_removed: int
+    files_before: int
+    files_after: int
+    old_files_removed: int
+    bytes_freed: int
+    log_files_removed: int
+
+
+def maintain(root: Path, upkeep: Upkeep, now: dt.datetime | None = None) -> Iterator[Upkept]:
+    """One table after the other. Raises InvalidPipeline, NoSuchTable, TableTooBusy.
+
+    Example:
+        for done in maintain(Path("tables"), Upkeep(keep_days={"messages": 30})): ...
+    """
+    _check(upkeep)
+    tables = Tables(root)
+    for name in upkeep.tables:
+        tables.info(name)
+    wanted = upkeep.tables or tuple(name for name in tables.names if name in TABLES)
+    now = dt.datetime.now(dt.UTC) if now is None else now
+    return (_maintain_one(tables.root, TABLES[name], upkeep, now) for name in wanted)
+
+
+def _check(upkeep: Upkeep) -> None:
+    if unknown := [name for name in (*upkeep.tables, *upkeep.keep_days) if name not in TABLES]:
+        raise InvalidPipeline(f"there is no table {unknown[0]}; there are {', '.join(TABLES)}")
+    if negative := [name for name, days in upkeep.keep_days.items() if days < 0]:
+        raise InvalidPipeline(f"{negative[0]} cannot be kept for less than 0 days; 0 is for ever")
+    too_short = upkeep.keep_versions is not None and upkeep.keep_versions < OLD_VERSIONS_MIN
+    if too_short and not upkeep.is_forced:
+        raise InvalidPipeline(
+            "old versions are kept for an hour at least: who reads a table now, or is about to commit to it, would "
+            "miss files. Where nobody does, force it"
+        )
+
+
+def _maintain_one(root: Path, table: Table, upkeep: Upkeep, now: dt.datetime) -> Upkept:
+    path = root / table.name
+    days = upkeep.keep_days.get(table.name, table.keep_days)
+    before = len(_open(path).file_uris())
+    rows = _remove_old(path, table, now - dt.timedelta(days=days), upkeep.is_dry_run) if days else 0
+    if not upkeep.is_dry_run:
+        _compact(path, table)
+    after = len(_open(path).file_uris())
+    old, freed = _vacuum(path, upkeep)
+    logs = 0 if upkeep.is_dry_run else _clean_log(path)
+    return Upkept(
+        table=table.name,
+        rows_removed=rows,
+        files_before=before,
+        files_after=after,
+        old_files_removed=old,
+        bytes_freed=freed,
+        log_files_removed=logs,
+    )
+
+
+# What is too old
+
+
+def _remove_old(path: Path, table: Table, before: dt.datetime, is_dry_run: bool) -> int:
+    """Of a table with a date, whole days, which are files that need not be read."""
+    if "date" in table.partition_by:
+        predicate = f"\"date\" < '{before.date().isoformat()}'"
+    elif str(table.columns.field(table.time).type) == "date32[day]":
+        predicate = f"\"{table.time}\" < CAST('{before.date().isoformat()}' AS DATE)"
+    else:
+        micros = round(before.timestamp() * 1_000_000)
+        predicate = f'"{table.time}" < arrow_cast({micros}, \'Timestamp(Microsecond, Some("UTC"))\')'
+    count = _count_old(path, table, before)
+    if is_dry_run or not count:
+        return count  # where there is nothing to remove, there is nothing to commit
+    return int(_repeated(path, lambda found: found.delete(predicate))["num_deleted_rows"])
+
+
+def _count_old(path: Path, table: Table, before: dt.datetime) -> int:
+    column = "date" if "date" in table.partition_by else table.time
+    is_day = str(table.columns.field(column).type) == "date32[day]"
+    bound = before.date().isoformat() if is_day else before.isoformat()
+    ((count,),) = Tables(path.parent).query(f'SELECT count(*) FROM "{table.name}" WHERE "{column}" < \'{bound}\'')
+    return int(count)
+
+
+# Small files
+
+
+def _compact(path: Path, table: Table) -> None:
+    from deltalake import WriterProperties  # noqa: PLC0415
+
+    # Not by z-order: messages come in the order of their offsets and times, which is what they are looked for by.
+    properties = WriterProperties(compression="ZSTD", compression_level=COMPRESSION_LEVEL)
+    size = FILE_BYTES[table.is_appended]
+    _repeated(path, lambda found: found.optimize.compact(target_size=size, writer_properties=properties))
+
+
+# What only old versions have
+
+
+def _vacuum(path: Path, upkeep: Upkeep) -> tuple[int, int]:
+    """Files removed, and their bytes: those that old versions have, and those that no commit ever named, as somebody
+    who was killed leaves them."""
+    hours = None if upkeep.keep_versions is None else -(-upkeep.keep_versions // dt.timedelta(hours=1))
+
+    def vacuum(found: DeltaTable, *, is_dry_run: bool) -> list[str]:
+        return found.vacuum(hours, dry_run=is_dry_run, enforce_retention_duration=False, full=True)
+
+    old = vacuum(_open(path), is_dry_run=True)
+    freed = sum(size for size in map(_size, (path / each for each in old)) if size is not None)
+    if old and not upkeep.is_dry_run:
+        _repeated(path, lambda found: vacuum(found, is_dry_run=False))
+    return len(old), freed
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
+
+
+# The log
+
+
+def _clean_log(path: Path) -> int:
+    """Files of the log that were removed. A checkpoint has all that they say, transactions of queries included."""
+    folder = path / "_delta_log"
+    found = _open(path)
+    version = found.version()
+    newest = max((int(each.name[:20]) for each in folder.glob("*.checkpoint*.parquet")), default=0)
+    if version - newest >= COMMITS_BEFORE_CHECKPOINT:
+        found.create_checkpoint()
+        newest = version
+    if not newest:
+        return 0
+    before = set(folder.iterdir())
+    _open(path).cleanup_metadata()
+    return len(before - set(folder.iterdir()))
+
+
+# Beside others
+
+
+def _open(path: Path) -> DeltaTable:
+    from deltalake import DeltaTable  # noqa: PLC0415
+
+    return DeltaTable(path)
+
+
+def _repeated(path: Path, commit: Callable[[DeltaTable], T]) -> T:
+    return repeated(path.name, lambda: _open(path), commit)
