@@ -325,19 +325,20 @@ def _pipeline_rows(plan: PipelinePlan, found: PipelineMeasured) -> Iterator[Row]
     read = f"pipeline: {plan.messages:,} messages of 200 B into noop (÷ Spark's Parquet reader, the same rows)"
     read_s = statistics.median(found.read_s)
     yield Row(read, "", "", rate(plan.messages, read_s), f"{ratio:.2f}", "≥ 0.70", ratio >= 0.7)
-    for what, seconds, least in (
-        ("bronze, end to end", found.bronze_s, 300_000),
-        ("protobuf silver and gold, end to end", found.silver_s, 200_000),
+    for what, taken, least in (
+        ("bronze, from the log to the commit", found.bronze, 300_000),
+        ("protobuf silver and gold, from the log to the last commit", found.silver, 200_000),
     ):
-        met = plan.messages / seconds >= least
-        yield Row(f"pipeline: {what}", "", "", rate(plan.messages, seconds), "", f"≥ {least:,}/s", met)
+        met = plan.messages / taken.batches_s >= least
+        yield Row(f"pipeline: {what}", "", "", rate(plan.messages, taken.batches_s), "", f"≥ {least:,}/s", met)
+        yield Row(f"pipeline: {what}, and starting the query", "", "", rate(plan.messages, taken.whole_s), "", "", None)
     gold_s = sorted(found.gold_s)
     p50, p99 = statistics.median(gold_s), gold_s[-1]
     yield Row("pipeline: new message to gold row", f"{p50:.2f} s", f"{p99:.2f} s", "", "", "p50 ≤ 2 s", p50 <= 2)
-    if plan.many:
-        cost = (found.many_s / plan.many) / (found.bronze_s / plan.messages)
+    if found.many is not None:
+        cost = (found.many.batches_s / plan.many) / (found.bronze.batches_s / plan.messages)
         what = f"pipeline: bronze, cost of a row with {plan.many:,} ÷ with {plan.messages:,}"
-        yield Row(what, "", "", rate(plan.many, found.many_s), f"{cost:.2f}", "≤ 1.10", cost <= 1.1)
+        yield Row(what, "", "", rate(plan.many, found.many.batches_s), f"{cost:.2f}", "≤ 1.10", cost <= 1.1)
 
 
 def measure_flatness(scratch: Path, rounds: int, seconds: float) -> list[Row]:

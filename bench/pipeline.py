@@ -24,9 +24,10 @@ from slipstream.api.media import MSGPACK
 from slipstream.client import Client
 from slipstream.jobs.messages import JobState, JobStatus, encode
 from slipstream.pipeline.queries import QUERIES
-from slipstream.pipeline.run import Pipeline
+from slipstream.pipeline.run import Pipeline, Watch
 from slipstream.pipeline.session import spark_session
 from slipstream.pipeline.settings import PipelineSettings, load_settings
+from slipstream.pipeline.stream import Told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,15 +53,24 @@ class Plan(msgspec.Struct, kw_only=True):
     """So many, too, if it is more than 0."""
 
 
+class Taken(msgspec.Struct, kw_only=True):
+    """What a query took for all messages."""
+
+    batches_s: float
+    """From the log to the last commit to the last table."""
+    whole_s: float
+    """With its start, of which most is Python's, and its end."""
+
+
 class Measured(msgspec.Struct, kw_only=True):
     read_s: list[float]
     parquet_s: list[float]
     """Of the same round."""
-    bronze_s: float
-    silver_s: float
+    bronze: Taken
+    silver: Taken
     gold_s: list[float]
     """From producing a message to its row."""
-    many_s: float
+    many: Taken | None
 
 
 def measure(plan: Plan) -> Measured:
@@ -72,17 +82,16 @@ def measure(plan: Plan) -> Measured:
         bronze(spark, settings, folder / "warm", "warm")
         produce(url, "bench", plan.messages)
         read_s, parquet_s = reading(spark, url, folder / "parquet", plan.messages)
-        bronze_s = bronze(spark, settings, folder / "bronze", "bench")
+        of_bronze = bronze(spark, settings, folder / "bronze", "bench")
         produce(url, "fetchbox.jobs.status", plan.messages, status)
-        silver_s = run(spark, settings, folder / "silver", QUERIES["jobs"])
-        many_s = 0.0
+        run(spark, settings, folder / "warm-silver", QUERIES["jobs"])
+        of_silver = run(spark, settings, folder / "silver", QUERIES["jobs"])
+        of_many = None
         if plan.many:
             produce(url, "many", plan.many)
-            many_s = bronze(spark, settings, folder / "many", "many")
+            of_many = bronze(spark, settings, folder / "many", "many")
         gold_s = list(gold(spark, settings, folder / "gold", url))
-    return Measured(
-        read_s=read_s, parquet_s=parquet_s, bronze_s=bronze_s, silver_s=silver_s, gold_s=gold_s, many_s=many_s
-    )
+    return Measured(read_s=read_s, parquet_s=parquet_s, bronze=of_bronze, silver=of_silver, gold_s=gold_s, many=of_many)
 
 
 # Messages
@@ -157,13 +166,23 @@ def reading(spark: SparkSession, url: str, parquet: Path, count: int) -> tuple[l
     return found
 
 
-def bronze(spark: SparkSession, settings: PipelineSettings, tables: Path, topic: str) -> float:
+def bronze(spark: SparkSession, settings: PipelineSettings, tables: Path, topic: str) -> Taken:
     return run(spark, msgspec.structs.replace(settings, topics=topic), tables, QUERIES["messages"])
 
 
-def run(spark: SparkSession, settings: PipelineSettings, tables: Path, query: Query) -> float:
-    made = Pipeline(spark, msgspec.structs.replace(settings, tables=str(tables)))
-    return timed(lambda: made.run([query], once=True))
+def run(spark: SparkSession, settings: PipelineSettings, tables: Path, query: Query) -> Taken:
+    batches = _Batches()
+    made = Pipeline(spark, msgspec.structs.replace(settings, tables=str(tables)), batches)
+    whole_s = timed(lambda: made.run([query], once=True))
+    return Taken(batches_s=batches.took_s, whole_s=whole_s)
+
+
+class _Batches(Watch):
+    def __init__(self) -> None:
+        self.took_s = 0.0
+
+    def told(self, told: Told) -> None:
+        self.took_s += told.took_s
 
 
 def gold(spark: SparkSession, settings: PipelineSettings, tables: Path, url: str) -> Iterator[float]:

@@ -64,7 +64,13 @@ def _status(status: JobStatus) -> Row:
 def _log(log: JobLog) -> Row:
     if not log.job_id:
         raise Malformed("it has no job_id")
-    return _fields(log) | {"logged_at": _time(log.timestamp_ms)}
+    size = log.fields.get("bytes", "")
+    return _fields(log) | {
+        "logged_at": _time(log.timestamp_ms),
+        "step": log.fields.get("step"),
+        "tenant": log.fields.get("tenant"),
+        "bytes": int(size) if re.fullmatch("[0-9]{1,18}", size) else None,
+    }
 
 
 def _letter(letter: DeadLetterTask) -> Row:

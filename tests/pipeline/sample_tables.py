@@ -34,7 +34,11 @@ def make_table(
     for start in range(0, len(full), each):
         properties = None
         if batch is not None:
-            transaction = Transaction(query or table.queries[0], batch + start // each)
+            writer = query or table.queries[0]
+            metadata = root / "_checkpoints" / writer / "metadata"
+            metadata.parent.mkdir(parents=True, exist_ok=True)
+            metadata.write_text('{"id": "spark-s-own"}')
+            transaction = Transaction(f"{writer}:spark-s-own", batch + start // each)
             properties = CommitProperties(app_transactions=[transaction])
         part = pa.Table.from_pylist(full[start : start + each], schema=table.columns)
         write_deltalake(path, part, mode="append", commit_properties=properties)
@@ -242,6 +246,12 @@ def _one_run(root: Path, at: dt.datetime) -> None:
         ("order-1/papers", "invoice", 0, "failed", 1190, 1400, "no_address", "the order has no address"),
         ("order-2", "validate", 0, "done", 5, 16, "", ""),
     ]
+    usual = random.Random(3)
+    for number in range(200):
+        for step, usual_ms in STEPS.items():
+            began = -60_000 * (number % 100)
+            took = round(usual_ms * usual.lognormvariate(0, 0.6))
+            steps.append((f"order-{1000 + number}", step, 0, "done", began, began + took, "", ""))
     made = [
         {
             "correlation_id": slip,

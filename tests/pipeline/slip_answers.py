@@ -13,6 +13,7 @@ from tests.pipeline.rows import Malformed, Row, minute_of, place_of, quarantined
 from tests.pipeline.slip_story import PROGRESS
 from tests.pipeline.stored import Stored
 
+PLANS = {"planned", "rerun"}
 ENDS = {"completed", "dead-lettered", "dropped"}
 STATES = {
     "finished": "done",
@@ -146,8 +147,14 @@ def place(event: Row) -> tuple[int, int, int]:
     return event["offset"], event["index"], event["partition"]
 
 
-def earliest(events: Iterable[Row]) -> Row | None:
-    return min(events, key=lambda event: (event["at"], place(event)), default=None)
+def first(events: Iterable[Row]) -> Row | None:
+    """In the log."""
+    return min(events, key=place, default=None)
+
+
+def last_told(events: Iterable[Row]) -> Row | None:
+    """In the log."""
+    return max(events, key=place, default=None)
 
 
 def latest(events: Iterable[Row]) -> Row | None:
@@ -190,7 +197,8 @@ def _step(key: tuple[Any, ...], told: list[Row]) -> Row:
         "error_retryable": winner["error_retryable"],
         "detail": winner["detail"],
         "optional": any(
-            event["kind"] == "skipped" and event["error_code"] not in {None, "message_timeout"} for event in told
+            event["kind"] == "skipped" and event["error_code"] not in {None, "message_timeout", "cancelled"}
+            for event in told
         ),
         "taken": sum(event["kind"] == "started" for event in told),
         "by": winner["by"],
@@ -202,8 +210,8 @@ def _step(key: tuple[Any, ...], told: list[Row]) -> Row:
 def _winner(told: list[Row]) -> Row:
     """Of an outcome, the first who writes it down is right; of what goes on, the last is."""
     strengths: list[tuple[set[str], Callable[[Iterable[Row]], Row | None]]] = [
-        (OUTCOMES, earliest),
-        ({"skipped"}, earliest),
+        (OUTCOMES, first),
+        ({"skipped"}, first),
         ({"waiting"}, latest),
         ({"working"}, latest),
     ]
@@ -235,8 +243,8 @@ def slip_runs(events: Iterable[Row]) -> list[Row]:
 
 def _run(key: tuple[Any, ...], told: list[Row]) -> Row:
     correlation_id, run = key
-    end = earliest(event for event in told if event["kind"] in ENDS)
-    plan = earliest(event for event in told if event["kind"] == "planned")
+    end = last_told(event for event in told if event["kind"] in ENDS)
+    plan = first(event for event in told if event["kind"] in PLANS)
     last = latest(event for event in told if event["step"])
     branches = [event["detail"] for event in told if event["kind"] == "planned" and event["parent"]]
     return {
@@ -305,7 +313,7 @@ def run_lineage(events: Iterable[Row], steps: Iterable[Row]) -> list[Row]:
 
     events = list(events)
     for event in events:
-        if event["kind"] == "planned":
+        if event["kind"] in PLANS:
             planned = [step for step in event["steps"] if step != "router"]
             for position, (before, step) in enumerate(zip(["", *planned], planned, strict=False)):
                 row = row_of(event, step)

@@ -25,8 +25,9 @@ ORDERS = "orders"
 
 PARTITIONS = {TASKS: 8, STATUS: 4, LOGS: 4, DLQ: 2, PROGRESS: 4, ORDERS: 3}
 
-BATCH_MESSAGES = 5_000
-BATCH_BYTES = 4 << 20
+BATCH_MESSAGES = 2_000
+BATCH_BYTES = 512 << 10
+"""With names and numbers below a megabyte, above which aiohttp warns."""
 
 DIED = 4
 """How many orders come to the broker's own dead letters."""

@@ -75,7 +75,7 @@ def _places(rows: Iterable[Row]) -> set[tuple[str, int, int]]:
 
 
 def test_messages_that_retention_took_from_a_stopped_query_are_missed_and_said_so(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with MemoryBroker() as broker, Client(broker.url) as client:
         client.create_topic(LOGS, config=TopicConfigFields(retention_ms=3_600_000))
@@ -90,3 +90,4 @@ def test_messages_that_retention_took_from_a_stopped_query_are_missed_and_said_s
         make(spark, broker.url, tmp_path, "job_logs", fail_on_data_loss=False)
     offsets = sorted(row["offset"] for row in read_rows("job_logs", tmp_path / "job_logs"))
     assert offsets == [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]
+    assert f"{LOGS}/0: offsets 5 to 9 were removed before they were read, and are in no table" in caplog.text

@@ -102,6 +102,19 @@ def test_retention_by_size_keeps_at_least_what_it_should() -> None:
         assert node.values("t") == [[b"%010d" % number for number in (7, 8, 9)]]
 
 
+def test_retention_by_size_leaves_empty_messages_where_there_is_no_limit() -> None:
+    clock, store = ManualClock(), MemoryStore()
+    with Running(store, clock=clock) as node:
+        node.create("t", retention_ms=0)
+        node.create("u", retention_ms=0, retention_bytes=1)
+        node.produce("t", b"")
+        node.produce("u", b"")
+        node.produce("u", b"12")
+        clock.advance(LONG_MS)
+        node.until(lambda: node.values("u") == [[b"12"]])  # of both at once
+        assert node.values("t") == [[b""]]
+
+
 def test_what_a_group_has_not_finished_can_be_held() -> None:
     clock, store = ManualClock(), MemoryStore()
     with Running(store, clock=clock) as node:

@@ -225,6 +225,16 @@ def test_retention_by_size_keeps_at_least_what_it_should(tmp_path: Path) -> None
         assert node.engine.broker.topic("orders").groups["g"].lost == 5
 
 
+def test_retention_by_size_leaves_empty_messages_where_there_is_no_limit(tmp_path: Path) -> None:
+    with Node(tmp_path) as node:
+        node.create("orders", retention_ms=0)
+        node.produce("orders", b"")
+        node.compact()
+        assert len(segment_files(tmp_path)) == 1
+        node.trim("orders")
+        assert node.values("orders") == [[b""]]
+
+
 @pytest.mark.usefixtures("unmerged")
 def test_a_topic_can_hold_what_a_group_has_not_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Node(tmp_path) as node:

@@ -8,6 +8,7 @@ import rich_click as click
 
 from slipstream.cli.pipeline_backfill import backfill
 from slipstream.cli.pipeline_maintain import maintain
+from slipstream.cli.pipeline_report import report
 from slipstream.cli.pipeline_run import run
 
 EXTRA = "the pipeline needs libraries that are not installed: pip install 'slipstream[pipeline]'"
@@ -23,5 +24,5 @@ def pipeline() -> None:
         raise click.ClickException(EXTRA)
 
 
-for command in (run, backfill, maintain):
+for command in (run, backfill, maintain, report):
     pipeline.add_command(command)

@@ -52,9 +52,11 @@ def exit_code(error: Exception) -> int | None:
 
     from slipstream.pipeline.errors import InvalidPipeline, PipelineError  # noqa: PLC0415
     from slipstream.pipeline.looking import NoSuchTable, QueryRefused  # noqa: PLC0415
+    from slipstream.pipeline.report import NoSuchRun  # noqa: PLC0415
 
     codes: list[tuple[type[Exception], int]] = [
         (NoSuchTable, NOT_FOUND),
+        (NoSuchRun, NOT_FOUND),
         (QueryRefused, 2),
         (InvalidPipeline, 2),
         (PipelineError, 1),

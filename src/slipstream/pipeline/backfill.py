@@ -40,7 +40,7 @@ def backfill(pipeline: Pipeline, queries: Sequence[Query], day: dt.date, *, forc
 
 def _backfill(stream: Stream, day: dt.date, *, force: bool) -> Iterator[Backfilled]:
     query, folder = stream.query, stream.folder
-    reached = stream.reached()
+    reached = stream.checkpoint.reached()
     if not reached:
         return
     options = source_options(stream.settings, query) | {
@@ -51,7 +51,7 @@ def _backfill(stream: Stream, day: dt.date, *, force: bool) -> Iterator[Backfill
         del options[name]
     options["subscribe"] = ",".join(sorted(reached))
     ranges = stream.spark.read.format("slipstream").options(**options).load()
-    written = stream.write(ranges, day.isoformat())
+    written = [each for done in stream.write(ranges, day.isoformat()) for each in done.written]
     try:
         counts = {table.name: _check(stream, table, day, written, force=force) for table in query.appended}
     except PipelineError:

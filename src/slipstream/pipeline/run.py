@@ -113,7 +113,8 @@ class Pipeline:
 
     def _await(self, queries: Sequence[Query], running: Sequence[StreamingQuery]) -> None:
         looked = time.monotonic()
-        while not self._stop.wait(LOOK_S):
+        while not self._stop.is_set():
+            _wait(running[0])
             for query, each in zip(queries, running, strict=True):
                 if (error := each.exception()) is not None:
                     raise failed(query, error)
@@ -147,6 +148,14 @@ class Pipeline:
         )
         if not found.equals(there.cast(STUCK_SLIPS.columns)):
             self.folder.replace(STUCK_SLIPS, found, None)
+
+
+def _wait(query: StreamingQuery) -> None:
+    """For its end, but not for long. PySpark's types want whole seconds; its code does not."""
+    from pyspark.errors import StreamingQueryException  # noqa: PLC0415
+
+    with contextlib.suppress(StreamingQueryException):  # which the query keeps, for who asks it
+        query.awaitTermination(LOOK_S)  # type: ignore[arg-type]
 
 
 @contextlib.contextmanager

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import logging
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from slipstream.pipeline.delta import DeltaFolder, Stamp, Written
+from slipstream.pipeline.checkpoint import Checkpoint
+from slipstream.pipeline.delta import DeltaFolder, Stamp
 from slipstream.pipeline.errors import TablesUnfit
 from slipstream.pipeline.queries import Anew, Batch, Query
-from slipstream.pipeline.queries.task import WRITTEN, Order, writer
+from slipstream.pipeline.queries.task import DONE, Done, Order, writer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from slipstream.pipeline.settings import PipelineSettings
+    from slipstream.pipeline.source import Range
     from slipstream.pipeline.tables import Table
 
 log = logging.getLogger(__name__)
-
-CHECKPOINTS = "_checkpoints"
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -56,18 +54,15 @@ class Stream:
         self.spark = spark
         self.folder = folder
         self.settings = settings
+        self.checkpoint = Checkpoint(folder.root, query.name)
         self._tell = tell
         self._missing: list[Table] = []
         """Tables that a newer release has, or somebody has removed: they are made of the others with the next batch."""
 
-    @property
-    def checkpoint(self) -> Path:
-        return self.folder.root / CHECKPOINTS / self.query.name
-
     def look(self) -> None:
         """What is there, before any query begins. Raises TablesUnfit."""
         self._check()
-        if self._id():
+        if self.checkpoint.exists:
             self._missing = [table for table in self.query.derived if not self.folder.exists(table.name)]
 
     def start(self, *, once: bool) -> StreamingQuery:
@@ -78,41 +73,39 @@ class Stream:
             ranges.load()
             .writeStream.queryName(self.query.name)
             .foreachBatch(self._take)
-            .option("checkpointLocation", str(self.checkpoint.absolute()))
+            .option("checkpointLocation", str(self.checkpoint.path.absolute()))
         )
         return (writing.trigger(availableNow=True) if once else writing.trigger(processingTime="0 seconds")).start()
 
     def _check(self) -> None:
-        """Tables and checkpoint are of the same age: what only one of them knows would be lost, or be there twice."""
+        """Tables and checkpoint are of the same age: what only one of them knows would be lost, or be there twice. A
+        table that was made, and no more, is of somebody who was killed before Spark had made the checkpoint."""
         there = [table.name for table in self.query.appended if self.folder.exists(table.name)]
-        mine = [name for name in there if len(self._query_names(name)) == 1]
-        if not self._id() and mine:
+        mine = [
+            table.name
+            for table in self.query.appended
+            if table.name in there and len(table.queries) == 1 and self.folder.open(table).version() > 0
+        ]
+        if not self.checkpoint.exists and mine:
             raise TablesUnfit(
-                f"there is {self.folder.path(mine[0])}, but {self.checkpoint}, which says how far it goes, is gone: "
+                f"there is {self.folder.path(mine[0])}, but not {self.checkpoint.path}, which says how far it goes: "
                 "restore it, or make the tables anew with --from-scratch"
             )
-        if self._id() and (missing := [table.name for table in self.query.appended if table.name not in there]):
+        if self.checkpoint.exists and (
+            missing := [table.name for table in self.query.appended if table.name not in there]
+        ):
             raise TablesUnfit(
-                f"{self.checkpoint} says how far {missing[0]} goes, but {self.folder.path(missing[0])} is gone: "
+                f"{self.checkpoint.path} says how far {missing[0]} goes, but {self.folder.path(missing[0])} is gone: "
                 "restore it, or make the tables anew with --from-scratch"
             )
-
-    def _query_names(self, name: str) -> Sequence[str]:
-        return next(table.queries for table in self.query.appended if table.name == name)
-
-    def _id(self) -> str:
-        """What Spark calls the query, as long as its checkpoint lives."""
-        try:
-            found: str = json.loads((self.checkpoint / "metadata").read_text())["id"]
-        except FileNotFoundError:
-            return ""
-        return found
 
     # A batch
 
     def _take(self, ranges: DataFrame, number: int) -> None:
         began = time.monotonic()
-        written = self.write(ranges)
+        done = self.write(ranges)
+        self._miss(number, [each for one in done for each in one.ranges])
+        written = [each for one in done for each in one.written]
         batch = Batch(self.spark, self.folder, self.settings, self._stamp(number), written)
         for table in self.query.appended:
             batch.append(table)
@@ -126,7 +119,7 @@ class Stream:
         took_s = time.monotonic() - began
         self._tell(Told(self.query.name, number, took_s, batch.rows, dt.datetime.now(dt.UTC)))
 
-    def write(self, ranges: DataFrame, day: str = "") -> list[Written]:
+    def write(self, ranges: DataFrame, day: str = "") -> list[Done]:
         """The files of these ranges, by Spark's tasks; nobody sees them yet."""
         order = Order(
             options=source_options(self.settings, self.query),
@@ -134,8 +127,27 @@ class Stream:
             kinds=dict(self.query.kinds(self.settings)),
             day=day,
         )
-        rows = ranges.mapInArrow(writer(order), WRITTEN).toArrow().column("written").to_pylist()
-        return [msgspec.json.decode(row, type=Written) for row in rows]
+        rows = ranges.mapInArrow(writer(order), DONE).toArrow().column("done").to_pylist()
+        return [msgspec.json.decode(row, type=Done) for row in rows]
+
+    def _miss(self, number: int, read: Sequence[Range]) -> None:
+        """Says what lies between the batch before and this one: it was gone before it could be read, and whoever sees
+        the pipeline run has not asked Spark's Java what it has logged."""
+        before = self.checkpoint.offsets(number - 1) if number else {}
+        begun: dict[tuple[str, int], int] = {}
+        for each in read:
+            key = (each.topic, each.partition)
+            begun[key] = min(each.start, begun.get(key, each.start))
+        for (topic, partition), start in sorted(begun.items()):
+            left = before.get(topic, {}).get(str(partition))
+            if left is not None and start > left:
+                log.warning(
+                    "%s/%d: offsets %d to %d were removed before they were read, and are in no table",
+                    topic,
+                    partition,
+                    left,
+                    start - 1,
+                )
 
     def make_anew(self, tables: Sequence[Table], number: int | None = None) -> None:
         """Of the tables they come from; `number` is that of the batch that is under way, if one is."""
@@ -144,15 +156,7 @@ class Stream:
         self.query.derive(Anew(self.spark, self.folder, self.settings, stamp, wanted))
 
     def _stamp(self, number: int) -> Stamp:
-        return Stamp(f"{self.query.name}:{self._id()}", number)
-
-    def reached(self) -> dict[str, dict[str, int]]:
-        """Topic → partition → up to which offset the last batch has read."""
-        newest = max((int(path.name) for path in (self.checkpoint / "commits").glob("[0-9]*")), default=None)
-        if newest is None:
-            return {}
-        offsets = json.loads((self.checkpoint / "offsets" / str(newest)).read_text().splitlines()[-1])
-        return {name: topic["partitions"] for name, topic in offsets["topics"].items()}
+        return Stamp(self.checkpoint.name, number)
 
     def finish(self) -> None:
         """When the query has ended, and nothing came that would have brought it along."""
@@ -188,4 +192,4 @@ def forget(folder: DeltaFolder, query: Query) -> None:
             shutil.rmtree(folder.path(table.name))
         else:
             folder.delete(table, query.share[table.name])
-    shutil.rmtree(folder.root / CHECKPOINTS / query.name, ignore_errors=True)
+    shutil.rmtree(Checkpoint(folder.root, query.name).path, ignore_errors=True)

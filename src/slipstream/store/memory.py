@@ -82,7 +82,7 @@ class MemoryLog:
         index, size = self.first_index, self.first_bytes
         for record in self.records:
             old = before_ms is not None and record.timestamp_ms < before_ms
-            excess = size + record.size <= up_to_bytes
+            excess = 0 < up_to_bytes >= size + record.size
             if index >= below_index or not (old or excess):
                 break
             index += 1

@@ -254,7 +254,8 @@ class Store:
         end: SegmentInfo | None = None
         for segment in stored.segments:
             old = before_ms is not None and segment.last_timestamp_ms < before_ms
-            excess = segment.end_bytes <= up_to_bytes
+            # Messages may be empty: where nothing is too much, even a segment of no bytes is not.
+            excess = 0 < up_to_bytes >= segment.end_bytes
             if segment.end_index > below_index or not (old or excess):
                 break
             end = segment

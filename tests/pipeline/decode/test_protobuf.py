@@ -46,7 +46,7 @@ def test_a_bad_message_is_refused_alone() -> None:
     ("kind", "message", "reason"),
     [
         ("JobStatus", JobStatus(), "a JobStatus without a job_id"),
-        ("DeadLetterTask", DeadLetterTask(failure_code="X"), "a DeadLetterTask without a job_id"),
+        ("DeadLetterTask", DeadLetterTask(failure_code="X"), "a DeadLetterTask without its task"),
         ("JobLog", JobLog(job_id="j", timestamp_ms=2**64 - 1), "timestamp_ms is later than the year 9999"),
         ("DeadLetterTask", DeadLetterTask(task=TASK, failed_at_ms=2**60), "failed_at_ms is later than the year 9999"),
         ("JobStatus", JobStatus(job_id="j", log_offset=2**63), "log_offset does not fit into 64 bits"),
@@ -126,3 +126,32 @@ def test_whatever_the_bytes_are_each_is_a_row_or_refused(values: list[bytes]) ->
             JobStatus.FromString(values[index])
         except DecodeError as error:
             raise AssertionError(f"{values[index]!r} is a row, and Google says: {error}") from error
+
+
+def test_of_a_key_that_a_map_has_twice_the_last_counts() -> None:
+    """No encoder writes it, and every reader of protobuf knows what it means."""
+    log = JobLog(job_id="j").SerializeToString()
+    entries = [JobLog(fields={"bytes": text}).SerializeToString() for text in ("1", "2")]
+    found = decoded("JobLog", JobLog(job_id="a", fields={"x": "y"}).SerializeToString(), log + entries[0] + entries[1])
+    assert found.columns.column("bytes").to_pylist() == [None, 2]
+    assert found.columns.column("fields").to_pylist() == [[("x", "y")], [("bytes", "2")]]
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("http://[2001:DB8::1]:8080/a", "2001:db8::1"),
+        ("http://[::1", ""),
+        ("https://a.example?b", "a.example"),
+        ("mailto:somebody", ""),
+        ("", ""),
+    ],
+)
+def test_the_host_of_a_url(url: str, host: str) -> None:
+    letter = DeadLetterTask(task=DownloadTask(job_id="j", url=url))
+    assert decoded("DeadLetterTask", letter.SerializeToString()).columns.column("host").to_pylist() == [host]
+
+
+def test_a_dead_letter_of_what_was_no_task_is_kept() -> None:
+    letter = DeadLetterTask(task=DownloadTask(url="http://a.example"), failure_code="MALFORMED")
+    assert not decoded("DeadLetterTask", letter.SerializeToString()).refused

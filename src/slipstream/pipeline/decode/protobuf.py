@@ -22,7 +22,7 @@ _TIMES = {"JobStatus": ("timestamp_ms", "told_at"), "JobLog": ("timestamp_ms", "
 _TIMES["DeadLetterTask"] = ("failed_at_ms", "failed_at")
 """Of each kind: a time as its producer wrote it, and the column in which it is one."""
 
-_HOST = r"^[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#]*@)?(?P<host>\[[^\]/?#]*\]|[^/:?#]*)"
+_HOST = r"^[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#]*@)?(?:\[(?P<six>[^\]/?#]*)\]|(?P<host>[^/:?#\[\]]*))"
 
 
 def schema_of(kind: str) -> pa.Schema:
@@ -113,10 +113,10 @@ def _poisonous(kind: str, columns: pa.RecordBatch) -> list[tuple[str, pa.Array]]
         return pc.greater(columns.column(name), pa.scalar(most, pa.uint64()))
 
     if kind == "DeadLetterTask":
-        job_id = pc.fill_null(pc.struct_field(columns.column("task"), "job_id"), "")
+        # Of a task that could not be read at all, what is left has no job_id either.
+        found = [("a DeadLetterTask without its task", pc.is_null(columns.column("task")))]
     else:
-        job_id = columns.column("job_id")
-    found = [(f"a {kind} without a job_id", pc.equal(job_id, ""))]
+        found = [(f"a {kind} without a job_id", pc.equal(columns.column("job_id"), ""))]
     if kind in _TIMES:
         name, _ = _TIMES[kind]
         found.append((f"{name} is later than the year 9999", exceeds(name, LATEST_MS)))
@@ -149,7 +149,7 @@ def _shaped(kind: str, columns: pa.RecordBatch) -> pa.RecordBatch:
         if field.name in enums:
             shaped[field.name] = _named(column, enums[field.name])
         else:
-            shaped[field.name] = column.cast(_table_type(field.type))
+            shaped[field.name] = _fitted(column, _table_type(field.type))
     for name, add in _BESIDES[kind].items():
         shaped[name] = add(shaped)
     return pa.record_batch(shaped)
@@ -166,6 +166,44 @@ def _named(numbers: pa.Array, names: Mapping[int, str]) -> pa.Array:
     encoded = numbers.dictionary_encode()
     texts = pa.array([names.get(number, str(number)) for number in encoded.dictionary.to_pylist()], pa.string())
     return texts.take(encoded.indices)
+
+
+def _fitted(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The same values in the types of tables. Where a map says a key twice, which no encoder does and any stranger may,
+    the last counts, as for everybody who reads protobuf."""
+    if not _has_repeated_keys(column):
+        return column.cast(kind)
+    import pyarrow as pa  # noqa: PLC0415
+
+    return pa.array([_plain(value, kind) for value in column.to_pylist()], kind)
+
+
+def _has_repeated_keys(column: pa.Array) -> bool:
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    if pa.types.is_struct(column.type):
+        return any(_has_repeated_keys(child) for child in column.flatten())
+    if not pa.types.is_map(column.type):
+        return False
+    keys = pa.ListArray.from_arrays(column.offsets, column.keys)
+    encoded = pc.list_flatten(keys).dictionary_encode()
+    # Of every entry, the number of its row and that of its key.
+    rows = pc.list_parent_indices(keys).cast(pa.int64())
+    pairs = pc.add(pc.multiply(rows, len(encoded.dictionary)), encoded.indices.cast(pa.int64()))
+    return bool(pc.count_distinct(pairs).as_py() != len(pairs))
+
+
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    import pyarrow as pa  # noqa: PLC0415
+
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return list(dict(value).items())
+    if pa.types.is_struct(kind):
+        return {field.name: _plain(value[field.name], field.type) for field in kind}
+    return value
 
 
 def _table_type(kind: pa.DataType) -> pa.DataType:
@@ -232,7 +270,10 @@ def _of_task(name: str) -> Callable[[dict[str, pa.Array]], pa.Array]:
 def _host(columns: dict[str, pa.Array]) -> pa.Array:
     import pyarrow.compute as pc  # noqa: PLC0415
 
-    return pc.fill_null(pc.utf8_lower(pc.struct_field(pc.extract_regex(columns["url"], _HOST), "host")), "")
+    found = pc.extract_regex(columns["url"], _HOST)
+    six = pc.fill_null(pc.struct_field(found, "six"), "")
+    host = pc.fill_null(pc.struct_field(found, "host"), "")
+    return pc.utf8_lower(pc.if_else(pc.equal(six, ""), host, six))
 
 
 _BESIDES: dict[str, dict[str, Callable[[dict[str, Any]], Any]]] = {

@@ -48,11 +48,10 @@ class Fold(msgspec.Struct, frozen=True):
         compound = self._compound()
         folded = []
         for name, rule in self.rules.items():
-            if name in compound:
-                # The greatest as a whole: of each column for itself, it would be of no row at all.
-                value = f.max(f.struct(*compound[name]))[name]
-            elif isinstance(rule, Latest):
-                value = f.max_by(name, f.struct(*rule.by))
+            by = rule.by if isinstance(rule, Latest) else compound.get(name)
+            if by is not None:
+                # One for all that go by the same: each on its own would be compared anew for every column.
+                value = f.max(f.struct(*by, *self._of(by)))[name]
             elif rule == "sum":
                 value = f.sum(name).cast(rows.schema[name].dataType)
             else:
@@ -82,6 +81,12 @@ class Fold(msgspec.Struct, frozen=True):
 
     def match(self) -> str:
         return " AND ".join(f"t.{_q(name)} = s.{_q(name)}" for name in self.key)
+
+    def _of(self, by: tuple[str, ...]) -> list[str]:
+        """Columns of whoever is the latest by these, without them."""
+        return [
+            name for name, rule in self.rules.items() if isinstance(rule, Latest) and rule.by == by and name not in by
+        ]
 
     def _compound(self) -> dict[str, tuple[str, ...]]:
         """Columns that are compared, and those they are compared with."""

@@ -43,17 +43,26 @@ class Engine:
         self._root = root
         self._shapes = Path(tempfile.mkdtemp(prefix="slipstream-tables-"))
         weakref.finalize(self, shutil.rmtree, self._shapes, ignore_errors=True)
+        self._database: DuckDBPyConnection | None = None
+        self._views: dict[str, View] = {}
 
     def connect(self, views: Mapping[str, View]) -> DuckDBPyConnection:
+        """One for each question, so that answers can be read side by side."""
+        if self._database is None:
+            self._database = self._open()
+        for name, view in views.items():
+            if self._views.get(name) != view:
+                self._database.execute(f"CREATE OR REPLACE VIEW {quoted(name)} AS {self._select(name, view)}")
+                self._views[name] = view
+        return self._database.cursor()
+
+    def _open(self) -> DuckDBPyConnection:
         import duckdb  # noqa: PLC0415 - --help needs none of it
 
-        connection = duckdb.connect(config=_CLOSED)
+        database = duckdb.connect(config=_CLOSED)
         for setting, value in self._settings().items():
-            connection.execute(f"SET {setting} = {value}")
-        for name, view in views.items():
-            connection.execute(f"CREATE VIEW {quoted(name)} AS {self._select(name, view)}")
-        connection.execute("SET lock_configuration = true")
-        return connection
+            database.execute(f"SET GLOBAL {setting} = {value}")
+        return database
 
     def _settings(self) -> dict[str, str]:
         return {
@@ -61,6 +70,7 @@ class Engine:
             "temp_directory": _text(f"{self._shapes}/spilled"),
             "allowed_directories": _list([f"{self._root}/", f"{self._shapes}/"]),
             "enable_external_access": "false",
+            "lock_configuration": "true",
         }
 
     def _select(self, name: str, view: View) -> str:

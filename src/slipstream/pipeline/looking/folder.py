@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from slipstream.pipeline.checkpoint import Checkpoint
 from slipstream.pipeline.errors import PipelineError
 from slipstream.pipeline.looking.answer import Answer, QueryRefused
 from slipstream.pipeline.looking.engine import Engine, View, quoted, read
@@ -69,6 +70,8 @@ class Tables:
         self._engine = Engine(self.root)
         self._handles: dict[str, DeltaTable] = {}
         self._actions: dict[str, list[dict[str, Any]]] = {}
+        self._seen: set[str] = set()
+        """Tables that the engine knows of."""
 
     @property
     def names(self) -> list[str]:
@@ -140,11 +143,12 @@ class Tables:
             from deltalake import DeltaTable  # noqa: PLC0415
 
             if name not in self.names:
-                raise NoSuchTable(self._missing(name))
+                raise NoSuchTable(self.missing(name))
             self._handles[name] = DeltaTable(self.root / name)
         return self._handles[name]
 
-    def _missing(self, name: str) -> str:
+    def missing(self, name: str) -> str:
+        """Why there is no such table, and what to do."""
         there = self.names
         if not there:
             return f"no tables in {self.root} yet: make them with  {MAKE_THEM}, or name another folder with --tables"
@@ -172,7 +176,8 @@ class Tables:
 
     def _batches(self, name: str) -> dict[str, int]:
         queries = TABLES[name].queries if name in TABLES else ()
-        found = {query: self._handle(name).transaction_version(query) for query in queries}
+        names = {query: Checkpoint(self.root, query).name for query in queries}
+        found = {query: self._handle(name).transaction_version(stamp) for query, stamp in names.items() if stamp}
         return {query: batch for query, batch in found.items() if batch is not None}
 
     def _newest(self, name: str) -> dt.datetime | None:
@@ -218,9 +223,11 @@ class Tables:
     def _views(self, mentioned: Sequence[str], everything: bool) -> dict[str, View]:
         there = self.names
         if not there:
-            raise NoSuchTable(self._missing(""))
+            raise NoSuchTable(self.missing(""))
+        others = [name for name in TABLES if name not in mentioned and name not in self._seen]
+        self._seen |= {*mentioned, *others}
         return {name: self._view(name, name in there, everything) for name in mentioned} | {
-            name: _empty(table.columns, everything) for name, table in TABLES.items() if name not in mentioned
+            name: _empty(TABLES[name].columns, everything) for name in others
         }
 
     def _view(self, name: str, is_there: bool, everything: bool) -> View:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from slipstream.pipeline.delta import DeltaFolder, Stamp, Written
@@ -77,6 +78,12 @@ class Batch:
     def is_done(self, table: Table) -> bool:
         """Whether the table has had this batch."""
         return self.folder.has(table, self.stamp)
+
+    def together(self, works: Sequence[Callable[[], object]]) -> None:
+        """Side by side: most of a small batch is planning, which keeps one core busy and leaves the others idle."""
+        with ThreadPoolExecutor(max(1, len(works)), thread_name_prefix="slipstream-fold") as pool:
+            for done in [pool.submit(work) for work in works]:
+                done.result()
 
     def finish(self) -> None:
         """The files of a batch that was committed before are nobody's."""

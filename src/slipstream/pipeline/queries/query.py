@@ -42,6 +42,7 @@ from slipstream.pipeline.tables.slips import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
     from slipstream.pipeline.settings import PipelineSettings
 
@@ -107,16 +108,21 @@ def _kinds_of_jobs(settings: PipelineSettings) -> Mapping[str, str]:
 
 
 def _derive_of_jobs(batch: Batch) -> None:
-    statuses, tasks = batch.frame(JOB_STATUS), batch.frame(DOWNLOAD_TASKS)
-    logs, dead = batch.frame(JOB_LOGS), batch.frame(DEAD_LETTERS)
-    if batch.has(JOB_STATUS):
-        batch.fold(JOB_SNAPSHOTS, job_snapshots(statuses))
-    if batch.has(DOWNLOAD_TASKS) or batch.has(JOB_LOGS) or batch.has(DEAD_LETTERS):
-        batch.fold(JOB_THROUGHPUT, job_throughput(tasks, logs, dead))
-    if batch.written:
-        batch.fold(TENANT_USAGE, tenant_usage(statuses, tasks, logs, dead))
-    if batch.has(DEAD_LETTERS):
-        batch.fold(DEAD_LETTER_CAUSES, dead_letter_causes(dead))
+    found = [batch.frame(table) if batch.has(table) else None for table in _JOB_SOURCES]
+    statuses, tasks, logs, dead = found
+    works = []
+    if statuses is not None:
+        works.append(lambda: batch.fold(JOB_SNAPSHOTS, job_snapshots(statuses)))
+    if any(frame is not None for frame in (tasks, logs, dead)):
+        works.append(lambda: batch.fold(JOB_THROUGHPUT, job_throughput(tasks, logs, dead)))
+    if any(frame is not None for frame in found):
+        works.append(lambda: batch.fold(TENANT_USAGE, tenant_usage(statuses, tasks, logs, dead)))
+    if dead is not None:
+        works.append(lambda: batch.fold(DEAD_LETTER_CAUSES, dead_letter_causes(dead)))
+    batch.together(works)
+
+
+_JOB_SOURCES = (JOB_STATUS, DOWNLOAD_TASKS, JOB_LOGS, DEAD_LETTERS)
 
 
 JOBS_QUERY = Query(
@@ -136,8 +142,16 @@ def _derive_of_slips(batch: Batch) -> None:
     if not batch.has(SLIP_EVENTS):
         return
     events = batch.frame(SLIP_EVENTS)
-    batch.fold(SLIP_RUNS, slip_runs(events))
-    batch.fold(RUN_LINEAGE, slip_lineage(events))
+    batch.together(
+        [
+            lambda: _follow_steps(batch, events),
+            lambda: batch.fold(SLIP_RUNS, slip_runs(events)),
+            lambda: batch.fold(RUN_LINEAGE, slip_lineage(events)),
+        ]
+    )
+
+
+def _follow_steps(batch: Batch, events: DataFrame) -> None:
     steps = batch.fold(SLIP_STEPS, slip_steps(events))
     if not batch.is_done(STEP_METRICS):
         if steps is None:

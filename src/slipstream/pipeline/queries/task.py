@@ -10,14 +10,24 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from slipstream.pipeline.delta.files import Written
+from slipstream.pipeline.source.range import Range
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from slipstream.pipeline.decode import Decoded
     from slipstream.pipeline.delta import DateFiles
 
-WRITTEN = "written string"
-"""The schema of what a task gives back: a `Written` as JSON a row."""
+DONE = "done string"
+"""The schema of what a task gives back: one `Done` as JSON."""
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What a task has read, and what it has written of it."""
+
+    ranges: list[Range]
+    written: list[Written]
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -39,16 +49,16 @@ def writer(order: Order) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Rec
     def write(ranges: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa  # noqa: PLC0415
 
-        from slipstream.pipeline.source import Range, open_log  # noqa: PLC0415
+        from slipstream.pipeline.source import open_log  # noqa: PLC0415
 
         files = _Files(Path(order.root))
+        read = [Range(**row) for batch in ranges for row in batch.to_pylist()]
         with open_log(order.options) as log, files:
-            for batch in ranges:
-                for row in batch.to_pylist():
-                    asked = Range(**row)
-                    for messages in log.read(asked):
-                        _sort(order, asked.incarnation, _of_day(messages, order.day), files)
-        yield pa.record_batch({"written": pa.array(files.written(), pa.string())})
+            for asked in read:
+                for messages in log.read(asked):
+                    _sort(order, asked.incarnation, _of_day(messages, order.day), files)
+        done = msgspec.json.encode(Done(read, files.written()))
+        yield pa.record_batch({"done": pa.array([done.decode()], pa.string())})
 
     return write
 
@@ -69,8 +79,8 @@ class _Files(contextlib.ExitStack):
             self._open[name] = self.enter_context(DateFiles(self._root, name, TABLES[name].columns))
         return self._open[name]
 
-    def written(self) -> list[str]:
-        return [msgspec.json.encode(one).decode() for files in self._open.values() for one in files.written]
+    def written(self) -> list[Written]:
+        return [one for files in self._open.values() for one in files.written]
 
 
 def _of_day(messages: pa.RecordBatch, day: str) -> pa.RecordBatch:

@@ -161,8 +161,8 @@ TENANT_USAGE = Table(
 )
 
 
-def job_throughput(tasks: DataFrame, logs: DataFrame, dead: DataFrame) -> DataFrame:
-    """By the minute in which a message was stored: nobody can set that clock but the broker."""
+def job_throughput(tasks: DataFrame | None, logs: DataFrame | None, dead: DataFrame | None) -> DataFrame:
+    """By the minute in which a message was stored: nobody can set that clock but the broker. None is for no rows."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     minute = f.date_trunc("minute", "timestamp").alias("minute")
@@ -177,26 +177,29 @@ def job_throughput(tasks: DataFrame, logs: DataFrame, dead: DataFrame) -> DataFr
     )
 
 
-def tenant_usage(statuses: DataFrame, tasks: DataFrame, logs: DataFrame, dead: DataFrame) -> DataFrame:
+def tenant_usage(
+    statuses: DataFrame | None, tasks: DataFrame | None, logs: DataFrame | None, dead: DataFrame | None
+) -> DataFrame:
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     ends = {"jobs": QUEUED, "jobs_completed": COMPLETED, "jobs_partial": PARTIAL, "jobs_failed": FAILED}
-    counting = statuses.where(f.col("state").isin(*ends.values()))
+    counting = None if statuses is None else statuses.where(f.col("state").isin(*ends.values()))
+    telling = _telling(logs)
     return _counted(
         ("day", f.to_date("timestamp").alias("day")),
         _USAGE,
         [
             (counting, {name: _is(f.col("state") == state) for name, state in ends.items()}),
             (tasks, {"tasks": f.lit(1)}),
-            (_telling(logs).where("step <> 'started'"), _steps()),
+            (None if telling is None else telling.where("step <> 'started'"), _steps()),
             (dead, {"dead_letters": f.lit(1)}),
         ],
     )
 
 
-def _telling(logs: DataFrame) -> DataFrame:
+def _telling(logs: DataFrame | None) -> DataFrame | None:
     """Those that say what became of a task."""
-    return logs.where("step IN ('started', 'stored', 'failed', 'retry')")
+    return None if logs is None else logs.where("step IN ('started', 'stored', 'failed', 'retry')")
 
 
 def _steps() -> dict[str, Column]:
@@ -218,7 +221,7 @@ def _is(condition: Column) -> Column:
 
 
 def _counted(
-    period: tuple[str, Column], names: tuple[str, ...], parts: list[tuple[DataFrame, dict[str, Column]]]
+    period: tuple[str, Column], names: tuple[str, ...], parts: list[tuple[DataFrame | None, dict[str, Column]]]
 ) -> DataFrame:
     """What each part counts, side by side; what it does not is 0."""
     from pyspark.sql import functions as f  # noqa: PLC0415
@@ -231,6 +234,7 @@ def _counted(
             *(counts.get(count, f.lit(0)).cast("bigint").alias(count) for count in names),
         )
         for rows, counts in parts
+        if rows is not None
     ]
     found = frames[0]
     for frame in frames[1:]:

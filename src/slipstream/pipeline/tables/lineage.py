@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from slipstream.pipeline.delta.fold import Fold, Latest
 from slipstream.pipeline.tables.columns import COUNT, NUMBER, TEXT, TIME, schema
-from slipstream.pipeline.tables.slips import slip_steps
+from slipstream.pipeline.tables.slips import PLANS, slip_steps
 from slipstream.pipeline.tables.table import Table
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def slip_lineage(events: DataFrame) -> DataFrame:
 
     run_id = f.concat("correlation_id", f.when(f.col("run") > 0, f.concat(f.lit("#"), "run")).otherwise(""))
     planned = (
-        events.where("kind = 'planned'")
+        events.where(f.col("kind").isin(*PLANS))
         .withColumn("_steps", f.filter("steps", lambda step: step != "router"))
         .select(run_id.alias("run_id"), "parent", "_steps", f.posexplode("_steps").alias("position", "step_id"))
     )
@@ -87,6 +87,8 @@ def slip_lineage(events: DataFrame) -> DataFrame:
     tried = slip_steps(events).select(
         run_id.alias("run_id"),
         f.col("step").alias("step_id"),
+        f.lit("").alias("parent_step_id"),
+        f.lit("").alias("parent_run_id"),
         f.col("last_at").alias("first_at"),
         "last_at",
         (f.col("attempt") + 1).alias("attempts"),

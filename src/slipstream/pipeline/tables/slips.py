@@ -25,7 +25,7 @@ from slipstream.pipeline.tables.columns import (
     schema,
 )
 from slipstream.pipeline.tables.table import Table
-from slipstream.slip.advance import MESSAGE_TIMEOUT
+from slipstream.slip.advance import CANCELLED, MESSAGE_TIMEOUT
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -162,7 +162,7 @@ def slip_steps(events: DataFrame) -> DataFrame:
         "error_message",
         "error_retryable",
         "detail",
-        (is_optional & (f.col("error_code") != MESSAGE_TIMEOUT)).alias("optional"),
+        (is_optional & ~f.col("error_code").isin(MESSAGE_TIMEOUT, CANCELLED)).alias("optional"),
         f.when(f.col("kind") == "started", 1).otherwise(0).cast("bigint").alias("taken"),
         "by",
         "trace_id",
@@ -190,7 +190,10 @@ def _ranked(events: DataFrame) -> DataFrame:
 
 # slip_runs
 
+PLANS = ("planned", "rerun")
+"""What says which steps there are; of several in a run the first."""
 _ENDS = ("completed", "dead-lettered", "dropped")
+"""The last of a run is its end: what was refused for want of a route may be routed yet."""
 _end = Latest(("_end",))
 _plan = Latest(("_plan",))
 _last = Latest(("_last", "_last_place"))
@@ -262,7 +265,7 @@ def slip_runs(events: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     is_end = f.col("kind").isin(*_ENDS)
-    is_plan = f.col("kind") == "planned"
+    is_plan = f.col("kind").isin(*PLANS)
     has_step = f.col("step") != ""
 
     def of_end(value: Column | str) -> Column:
@@ -273,13 +276,13 @@ def slip_runs(events: DataFrame) -> DataFrame:
         "run",
         "type",
         "parent",
-        f.when(is_plan & (f.col("parent") != ""), f.col("detail")).otherwise("").alias("branch"),
+        f.when((f.col("kind") == "planned") & (f.col("parent") != ""), f.col("detail")).otherwise("").alias("branch"),
         f.when(is_end, f.col("kind")).otherwise("under way").alias("state"),
-        f.when(is_plan, f.col("steps")).alias("steps"),
+        f.when(is_plan, f.col("steps")).otherwise(f.array().cast("array<string>")).alias("steps"),
         f.col("at").alias("begun_at"),
         of_end("at").alias("ended_at"),
         of_end("duration_ms").alias("duration_ms"),
-        of_end("step").alias("failed_step"),
+        f.coalesce(of_end("step"), f.lit("")).alias("failed_step"),
         of_end("error_code").alias("error_code"),
         of_end("error_message").alias("error_message"),
         f.when(has_step, f.col("step")).otherwise("").alias("last_step"),
@@ -287,7 +290,7 @@ def slip_runs(events: DataFrame) -> DataFrame:
         f.col("at").alias("last_at"),
         f.lit(1).cast("bigint").alias("events"),
         "trace_id",
-        f.when(is_end, -_place()).alias("_end"),
+        f.when(is_end, _place()).alias("_end"),
         f.when(is_plan, -_place()).alias("_plan"),
         f.when(has_step, _at()).otherwise(f.lit(-1)).alias("_last"),
         f.when(has_step, _place()).otherwise(f.lit(-1)).alias("_last_place"),

@@ -1,0 +1,83 @@
+"""`slipstream pipeline run` as people and scripts use it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from slipstream.pipeline.folder_lock import locked
+from slipstream.testing import MemoryBroker
+from tests.cli.commands import Commands
+
+SOON_S = 120
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "slipstream", "pipeline", *arguments]
+
+
+def environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(("SLIPSTREAM_", "PIPELINE_"))}
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments), env=environment(), capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def rows(tables: Path, name: str) -> int:
+    return int(DeltaTable(str(tables / name)).to_pyarrow_table().num_rows)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_it_reads_what_is_there_says_so_and_goes_on_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    tables = tmp_path / "tables"
+    with MemoryBroker() as broker, broker.client() as client:
+        client.create_topic("orders", 2)
+        client.produce("orders", "two books", key="user:1")
+        where = ("--server", broker.url, "--tables", str(tables), "--table", "messages")
+        done = run("run", "--once", *where)
+        assert done.returncode == 0, done.stderr
+        assert "messages batch 0: messages 1 in" in done.stderr
+        assert [line.split()[:2] for line in done.stdout.splitlines()[:2]] == [["TABLE", "ROWS"], ["messages", "1"]]
+
+        process = subprocess.Popen(command("run", *where), env=environment(), stderr=subprocess.PIPE, text=True)
+        client.produce("orders", "one lamp", key="user:2")
+        assert process.stderr is not None
+        with process.stderr as lines:
+            told = next((line for line in lines if "messages batch 1" in line), "it ended without a word")
+            assert "messages 1 in" in told
+            process.send_signal(signal.SIGTERM)
+            left = lines.read()
+        assert process.wait(SOON_S) == 0, left
+    assert rows(tables, "messages") == 2
+
+
+def test_a_table_that_is_not_there_is_said_with_those_that_are(cli: Commands) -> None:
+    refused = cli.run("pipeline", "run", "--table", "mesages", expect=1)
+    assert "there is no table 'mesages'; there are messages, download_tasks" in refused.stderr
+
+
+def test_tables_in_a_bucket_are_refused(cli: Commands) -> None:
+    refused = cli.run("pipeline", "run", "--once", "--tables", "s3://bucket/tables", expect=1)
+    assert "tables are kept in a folder" in refused.stderr
+
+
+def test_a_second_one_on_the_same_tables_is_refused(cli: Commands, tmp_path: Path) -> None:
+    with locked(tmp_path):
+        refused = cli.run("pipeline", "run", "--once", "--tables", str(tmp_path), expect=1)
+    assert f"is written by process {os.getpid()}" in refused.stderr
+
+
+def test_a_setting_that_makes_no_sense_is_said(cli: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIPELINE_BATCH_ROWS", "many")
+    refused = cli.run("pipeline", "run", "--once", expect=1)
+    assert "PIPELINE_BATCH_ROWS='many': a number" in refused.stderr

@@ -1,0 +1,164 @@
+"""The page as a whole."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from slipstream.pipeline.looking import NoSuchTable, Tables
+from slipstream.pipeline.report import render
+from slipstream.pipeline.tables import TABLES
+from tests.pipeline.sample_tables import END, make_all, make_table
+
+
+class Page(HTMLParser):
+    """Fails where a tag is not closed in its turn."""
+
+    VOID = frozenset({"meta", "br"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.said: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.said.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.said).split())
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> str:
+    root = tmp_path_factory.mktemp("tables")
+    make_all(root)
+    return render(Tables(root), now=END)
+
+
+def test_the_page_needs_nothing_else(source: str) -> None:
+    page = Page(source)
+    names = {name for name, _ in page.tags}
+    assert not names & {"script", "link", "img", "iframe", "object", "embed", "form"}
+    given = [value for _, attributes in page.tags for name, value in attributes.items() if name in ("href", "src")]
+    assert given
+    assert all(value and value.startswith("#") for value in given)
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
+    assert "url(" not in source
+    assert "default-src 'none'" in str([attributes for name, attributes in page.tags if name == "meta"])
+
+
+def test_what_was_told_is_text(source: str) -> None:
+    assert "<script>alert(&#x27;no such host&#x27;)</script>" not in source
+    assert "&lt;script&gt;alert(&#x27;no such host&#x27;)&lt;/script&gt;" in source
+    assert "&lt;b&gt;order&lt;/b&gt;" in source
+
+
+def test_every_section_is_there_and_can_be_reached(source: str) -> None:
+    page = Page(source)
+    ids = {attributes["id"] for _, attributes in page.tags if "id" in attributes}
+    links = {str(attributes["href"])[1:] for name, attributes in page.tags if name == "a"}
+    assert links == {"throughput", "latency", "dead-letters", "jobs", "tenants", "stuck", "lineage"}
+    assert links <= ids
+
+
+def test_every_plot_has_a_title_and_numbers_behind_it(source: str) -> None:
+    drawings = re.findall(r"<svg(?![^>]*aria-hidden)[^>]*>(<title>[^<]+</title>)?", source)
+    assert drawings
+    assert all(drawings)
+    assert source.count("<details>") >= 6
+
+
+def test_the_numbers_are_those_of_the_tables(source: str) -> None:
+    text = Page(source).text
+    assert "386 dead letters of 5 causes" in text
+    assert "60 jobs: 1 queued, 5 in progress, 51 completed, 2 partial, 1 failed." in text
+    assert "3 slips stuck now" in text
+    assert "p95 of the slowest step, charge" in text
+    assert "2026-03-14 12:09:00 to 2026-03-14 15:09:00 (UTC)" in text
+    for name in TABLES:
+        assert name in text
+
+
+def test_the_plots_show_as_much_time_as_is_asked_for(tmp_path: Path) -> None:
+    make_all(tmp_path)
+    text = Page(render(Tables(tmp_path), now=END, span=dt.timedelta(minutes=30))).text
+    assert "2026-03-14 14:39:00 to 2026-03-14 15:09:00" in text
+
+
+def test_where_tables_are_empty_there_are_words(tmp_path: Path) -> None:
+    for name in TABLES:
+        make_table(tmp_path, name)
+    text = Page(render(Tables(tmp_path), now=END)).text
+    for said in (
+        "Nothing was downloaded in this time",
+        "No step of a slip has ended in this time",
+        "No task was given up",
+        "There are no jobs yet",
+        "No tenant has used anything yet",
+        "something was told lately",
+        "No run was told of yet",
+        "16 tables",
+    ):
+        assert said in text
+
+
+def test_one_table_is_enough(tmp_path: Path) -> None:
+    make_table(tmp_path, "stuck_slips")
+    assert "Nothing was downloaded" in Page(render(Tables(tmp_path), now=END)).text
+    with pytest.raises(NoSuchTable, match="slipstream pipeline run"):
+        render(Tables(tmp_path / "nowhere"))
+
+
+def test_rows_with_nothing_in_them_are_shown(tmp_path: Path) -> None:
+    """All but keys and times may be null."""
+    at = {"minute": END, "first_at": END, "last_at": END, "since": END, "updated_at": END, "day": END.date()}
+    for name, table in TABLES.items():
+        keys = dict.fromkeys(table.fold.key, "x") if table.fold is not None else {}
+        numbers = {field.name: 0 for field in table.columns if pa.types.is_integer(field.type)}
+        make_table(
+            tmp_path,
+            name,
+            [{**numbers, "correlation_id": "x", **keys, **at, "run": 0, "attempt": 0, "date": END.date()}],
+        )
+    page = Page(render(Tables(tmp_path), now=END))
+    assert "60 jobs" not in page.text
+    assert "None" not in page.text
+
+
+def test_a_table_of_another_release_does_not_take_the_rest_with_it(tmp_path: Path) -> None:
+    make_all(tmp_path)
+    strange = pa.table({"failure_code": ["x"], "number": [1]})
+    write_deltalake(str(tmp_path / "dead_letter_causes"), strange, mode="overwrite", schema_mode="overwrite")
+    text = Page(render(Tables(tmp_path), now=END)).text
+    assert "This cannot be shown of these tables" in text
+    assert "60 jobs" in text
+
+
+def test_a_clock_that_is_ahead_does_not_move_the_rest_out_of_sight(tmp_path: Path) -> None:
+    make_all(tmp_path)
+    ahead = END + dt.timedelta(days=400)
+    make_table(tmp_path, "step_metrics", [{"step": "x", "minute": ahead, "attempts": 1, "errors": 0}])
+    assert "2026-03-14 12:09:00 to 2026-03-14 15:09:00" in Page(render(Tables(tmp_path), now=END)).text
