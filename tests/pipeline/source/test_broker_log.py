@@ -19,18 +19,6 @@ from slipstream.testing import MemoryBroker
 
 
 @pytest.fixture
-def broker() -> Iterator[MemoryBroker]:
-    with MemoryBroker() as broker:
-        yield broker
-
-
-@pytest.fixture
-def client(broker: MemoryBroker) -> Iterator[Client]:
-    with broker.client() as client:
-        yield client
-
-
-@pytest.fixture
 def log(broker: MemoryBroker) -> Iterator[BrokerLog]:
     with BrokerLog(broker.url) as log:
         yield log

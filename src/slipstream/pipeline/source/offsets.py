@@ -60,7 +60,7 @@ def _plain(topics: Mapping[str, TopicOffsets]) -> dict[str, Any]:
 
 def ranges_between(start: Offsets, end: Offsets) -> list[Range]:
     """What lies between two offsets. What the end does not speak of any more is gone, and was said to be."""
-    begun = end.begun if end.begun is not None else start.topics
+    begun = end.begun if end.begun is not None and start.initial else start.topics
     found = []
     for topic, reached in end.topics.items():
         before = begun.get(topic)

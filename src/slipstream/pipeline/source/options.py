@@ -77,6 +77,12 @@ OPTIONS = [
     OptionInfo("failOnDataLoss", Use.READ, "true", "`false`: where messages are gone, warn and go on."),
     OptionInfo("includeHeaders", Use.READ, "false", "A column `headers` with the attributes."),
     OptionInfo(
+        "includeEnvelope",
+        Use.READ,
+        "true",
+        "Columns `envelope` and `routing`; `false` leaves them out, which is faster.",
+    ),
+    OptionInfo(
         "content", Use.READ, "messages", "`ranges`: rows that say what to read, for who reads in tasks of their own."
     ),
     OptionInfo("topic", Use.SINK, "", "Where rows go, unless a column `topic` says it."),
@@ -116,6 +122,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     tasks_min: int = 1
     fail_on_data_loss: bool = True
     headers: bool = False
+    envelope: bool = True
     content: Literal["messages", "ranges"] = "messages"
     topic: str | None = None
 
@@ -196,6 +203,7 @@ class _Parser:
             delay_ms_max=self._duration_ms("maxTriggerDelay", 15 * 60_000),
             tasks_min=self._number("minPartitions") or 1,
             headers=self._flag("includeHeaders", default=False),
+            envelope=self._flag("includeEnvelope", default=True),
             content=self._word("content", "messages", ("messages", "ranges")),
         )
         if options.rows_max is not None and options.rows_min is not None and options.rows_min > options.rows_max:
@@ -206,6 +214,8 @@ class _Parser:
         return options
 
     def writing(self) -> Options:
+        if self._given.get("topic") == "":
+            raise self._refused("topic", "a name is wanted")
         return Options(**self._connection(), topic=self._given.get("topic"))
 
     def _selection(self) -> dict[str, Any]:

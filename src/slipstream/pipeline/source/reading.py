@@ -28,7 +28,10 @@ class Task(InputPartition):
 def schema_of(options: Options) -> pa.Schema:
     if options.content == "ranges":
         return RANGE_SCHEMA
-    return LOG_SCHEMA if options.headers else LOG_SCHEMA.remove(LOG_SCHEMA.get_field_index("headers"))
+    left_out = set() if options.headers else {"headers"}
+    if not options.envelope:
+        left_out |= {"envelope", "routing"}
+    return pa.schema([field for field in LOG_SCHEMA if field.name not in left_out])
 
 
 def read_task(options: Options, task: InputPartition) -> Iterator[pa.RecordBatch]:
