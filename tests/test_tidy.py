@@ -137,6 +137,7 @@ NOT_MIRRORED = {
     "pipeline/test_streaming_and_batch.py": "about all tables, however they were made",
     "pipeline/tables/test_tables.py": "all tables, against the answers",
     "pipeline/test_story.py": "about the stream that tests make tables of",
+    "pipeline/test_connector_page.py": "about the documentation, and needs a Spark session",
     "router/test_routing.py": "all kinds of router, through a server",
     "slip/test_faults.py": "about all of slips",
     "slip/test_hostile.py": "what no honest service sends, whichever module refuses it",

@@ -35,11 +35,11 @@ def check_columns(schema: StructType, topic: str | None) -> None:
     """Before anything is written."""
     names = schema.fieldNames()
     for field in schema.fields:
-        if field.name not in _COLUMNS:
+        if field.name not in COLUMNS:
             raise ConnectorError(
-                f"a message has no column {field.name}: select only what is to be written, of {', '.join(_COLUMNS)}"
+                f"a message has no column {field.name}: select only what is to be written, of {', '.join(COLUMNS)}"
             )
-        is_right, wanted = _COLUMNS[field.name]
+        is_right, wanted = COLUMNS[field.name]
         if not is_right(field.dataType) and not isinstance(field.dataType, NullType):
             raise ConnectorError(f"column {field.name} is {field.dataType.simpleString()}: it must be {wanted}")
     if "value" not in names:
@@ -64,7 +64,7 @@ def _is_envelope(kind: DataType) -> bool:
     return isinstance(kind, StructType) and set(kind.fieldNames()) <= set(EnvelopeFields.__struct_fields__)
 
 
-_COLUMNS: dict[str, tuple[Callable[[DataType], bool], str]] = {
+COLUMNS: dict[str, tuple[Callable[[DataType], bool], str]] = {
     "value": (_is_payload, "binary or string"),
     "key": (_is_payload, "binary or string"),
     "topic": (lambda kind: isinstance(kind, StringType), "string"),
