@@ -24,6 +24,7 @@ from bench.jobs import Plan as JobPlan
 from bench.load import Load, LoadResult
 from bench.pipeline import Measured as PipelineMeasured
 from bench.pipeline import Plan as PipelinePlan
+from bench.pipeline import Read as PipelineRead
 from bench.slip import Plan as SlipPlan
 from bench.slip import Seconds
 
@@ -169,10 +170,17 @@ def job_seconds(plan: JobPlan) -> JobsMeasured:
     return msgspec.json.decode(output, type=JobsMeasured)
 
 
+def pipeline_reading(plan: PipelinePlan) -> PipelineRead:
+    return msgspec.json.decode(_pipeline("reading", plan), type=PipelineRead)
+
+
 def pipeline_seconds(plan: PipelinePlan) -> PipelineMeasured:
-    command = [sys.executable, "-m", "bench.pipeline", msgspec.json.encode(plan).decode()]
-    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=1800).stdout
-    return msgspec.json.decode(output, type=PipelineMeasured)
+    return msgspec.json.decode(_pipeline("tables", plan), type=PipelineMeasured)
+
+
+def _pipeline(what: str, plan: PipelinePlan) -> bytes:
+    command = [sys.executable, "-m", "bench.pipeline", what, msgspec.json.encode(plan).decode()]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=1800).stdout
 
 
 @contextlib.contextmanager
