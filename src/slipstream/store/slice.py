@@ -18,10 +18,15 @@ import msgspec
 from slipstream.record import LogUnreadable, Record
 from slipstream.store.checkpoint import SegmentInfo
 from slipstream.store.damage import Damaged
-from slipstream.store.segment import first_offset_at, page_of, to_batch, to_records, value_ends
+from slipstream.store.segment import first_offset_at, page_of, page_reader, to_batch, to_records, value_ends
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+RECENT_ROWS = 2_048
+"""Of what is in no segment, in one batch: more records are more than the processor has cache for, and a batch of fewer
+costs more than its rows."""
 
 
 class SliceGone(Exception):
@@ -82,9 +87,8 @@ class LogSlice:
         budget = _Budget(self.limit_bytes)
         yield from self._stored_batches(budget)
         records = budget.take_records(self._recent)
-        if records:
-            # All at once: the limit keeps it small enough, and whoever gets many small ones has to join them.
-            yield to_batch(records)
+        for start in range(0, len(records), RECENT_ROWS):
+            yield to_batch(records[start : start + RECENT_ROWS])
 
     def offset_at(self, timestamp_ms: int) -> int | None:
         """Of its first record that was stored at this time or later; whatever the limit, and only the columns that say
@@ -125,7 +129,7 @@ class LogSlice:
         # Opened first: what is open can be read to its end, even if the file is removed meanwhile.
         with pa.memory_map(str(self._source.directory / info.path)) as file:
             self._source.check(info)
-            reader = pa.ipc.open_file(file)
+            reader = page_reader(file)
             for page in range(page_of(info, rows.first_row), page_of(info, rows.end_row - 1) + 1):
                 if budget.is_spent:
                     return

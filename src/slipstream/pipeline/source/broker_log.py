@@ -100,12 +100,15 @@ class _Left:
             return
         directory = Path(listed.directory)
         for segment in listed.segments:
+            last: pa.RecordBatch | None = None
             try:
                 for batch in read_segment(directory, segment, self._asked.start, self._asked.end):
+                    last = batch
                     yield batch
-                    self._reached(batch.column("offset")[-1].as_py() + 1)
             except SegmentUnusable as error:
                 log.info("reading over HTTP what is not to be had as a file: %s", error)
+                if last is not None:
+                    self._reached(last.column("offset")[-1].as_py() + 1)
                 return
             self._reached(segment.last_offset + 1)
         self._reached(listed.next_offset)

@@ -176,7 +176,7 @@ def combined(batches: Iterable[pa.RecordBatch], rows: int, size: int) -> Iterato
     for batch in batches:
         held.append(batch)
         held_rows += batch.num_rows
-        held_bytes += batch.nbytes
+        held_bytes += batch.get_total_buffer_size()  # `nbytes` takes 20 µs, for a page of 512 rows
         if held_rows >= rows or held_bytes >= size:
             yield _one(held)
             held, held_rows, held_bytes = [], 0, 0

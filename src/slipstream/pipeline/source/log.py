@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-BATCH_ROWS = 32_768
-BATCH_BYTES = 16 << 20
-"""Of a record batch, about: Spark is at its best with 10,000 to 50,000 rows, and holds a few of them in memory."""
+BATCH_ROWS = 16_384
+BATCH_BYTES = 8 << 20
+"""Of a record batch, about: Spark is at its best with 10,000 to 50,000 rows, and Arrow's memory in Java has pieces of 4
+MiB; what is larger is given back, and asked for again, with every batch."""
 
 
 class Log(ABC):

@@ -42,7 +42,13 @@ def tasks_of(ranges: Iterable[Range], tasks_min: int = 1) -> list[list[Range]]:
             tasks[-1].extend(_window(topic, start, start + taken))
             start += taken
             room -= taken
-    return [task for task in tasks if task]
+    return _newest_early([task for task in tasks if task])
+
+
+def _newest_early(tasks: list[list[Range]]) -> list[list[Range]]:
+    """What is newest is in no file yet, and takes longest: begun last, it would be waited for. The first stays, as it is
+    what somebody sees who looks at the first rows."""
+    return [tasks[0], tasks[-1], *tasks[1:-1]] if len(tasks) > 2 else tasks
 
 
 def _extent(ranges: Sequence[Range]) -> tuple[int, int]:

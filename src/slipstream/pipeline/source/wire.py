@@ -18,6 +18,7 @@ T = TypeVar("T")
 
 TIMEOUT_MS = 30_000
 RETRIES = Retries(for_ms=30_000)
+_IN_THIS_THREAD = pa.ipc.IpcReadOptions(use_threads=False)
 
 
 class ArrowPage(msgspec.Struct, frozen=True):
@@ -53,7 +54,7 @@ class Wire:
         path = topic_path(topic, "messages")
         answer = self._run(lambda: self._transport.ask("GET", path, Repeat.SAFE, query=query, accept=ARROW))
         try:
-            with pa.ipc.open_stream(answer.body) as reader:
+            with pa.ipc.open_stream(answer.body, options=_IN_THIS_THREAD) as reader:
                 batches = list(reader)
             return ArrowPage(
                 batches,
