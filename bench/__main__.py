@@ -328,13 +328,16 @@ def _pipeline_rows(plan: PipelinePlan, read: PipelineRead, found: PipelineMeasur
     what = f"pipeline: {plan.messages:,} messages of 200 B into noop (÷ Spark's Parquet reader, the same rows)"
     read_s = statistics.median(read.read_s)
     yield Row(what, "", "", rate(plan.messages, read_s), f"{ratio:.2f}", "≥ 0.70", ratio >= 0.7)
-    for what, taken, least in (
-        ("bronze, from the log to the commit", found.bronze, 300_000),
-        ("protobuf silver and gold, from the log to the last commit", found.silver, 200_000),
+    for what, seconds, least in (
+        ("bronze, from the log to the commit", found.bronze.appended_s, 300_000),
+        ("bronze, and starting and ending the query", found.bronze.whole_s, 0),
+        ("protobuf silver, from the log to the commit", found.silver.appended_s, 200_000),
+        ("protobuf silver, and gold", found.silver.batches_s, 0),
     ):
-        met = plan.messages / taken.batches_s >= least
-        yield Row(f"pipeline: {what}", "", "", rate(plan.messages, taken.batches_s), "", f"≥ {least:,}/s", met)
-        yield Row(f"pipeline: {what}, and starting the query", "", "", rate(plan.messages, taken.whole_s), "", "", None)
+        row = Row(f"pipeline: {what}", "", "", rate(plan.messages, seconds), "", "", None)
+        if least:
+            row.target, row.met = f"≥ {least:,}/s", plan.messages / seconds >= least
+        yield row
     gold_s = sorted(found.gold_s)
     p50, p99 = statistics.median(gold_s), gold_s[-1]
     yield Row("pipeline: new message to gold row", f"{p50:.2f} s", f"{p99:.2f} s", "", "", "p50 ≤ 2 s", p50 <= 2)

@@ -34,6 +34,8 @@ class Told(msgspec.Struct, frozen=True):
     query: str
     batch: int
     took_s: float
+    appended_s: float
+    """Of it, until what was decoded was committed; the rest is for the tables that are made of that."""
     rows: dict[str, int]
     """Of each table: written or changed."""
     at: dt.datetime
@@ -109,6 +111,7 @@ class Stream:
         batch = Batch(self.spark, self.folder, self.settings, self._stamp(number), written)
         for table in self.query.appended:
             batch.append(table)
+        appended_s = time.monotonic() - began
         if self._missing:
             # Now the tables it is made of have this batch and all before it, and nothing of the next.
             self.make_anew(self._missing, number)
@@ -117,7 +120,7 @@ class Stream:
         batch.finish()
         self._compact()
         took_s = time.monotonic() - began
-        self._tell(Told(self.query.name, number, took_s, batch.rows, dt.datetime.now(dt.UTC)))
+        self._tell(Told(self.query.name, number, took_s, appended_s, batch.rows, dt.datetime.now(dt.UTC)))
 
     def write(self, ranges: DataFrame, day: str = "") -> list[Done]:
         """The files of these ranges, by Spark's tasks; nobody sees them yet."""
