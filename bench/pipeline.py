@@ -84,6 +84,7 @@ def measure_reading(plan: Plan) -> Read:
     folder = Path(plan.folder)
     settings = load_settings({"master": "local[2]", "driver_memory": "3g"}, {})
     produce(url, "bench", plan.messages)
+    settle(url, "bench")
     with spark_session(settings, folder / "spark.log", {"spark.driver.extraJavaOptions": ""}) as spark:
         read_s, parquet_s = reading(spark, url, folder / "parquet", plan.messages)
     return Read(read_s=read_s, parquet_s=parquet_s)
@@ -151,6 +152,15 @@ def produce(url: str, topic: str, count: int, make: Callable[[random.Random, int
             ).raise_for_status()
 
         list(pool.map(send, range(count // BATCH)))
+
+
+def settle(url: str, topic: str) -> None:
+    """Until the server has made files of what it will: some of it stays in the journal, and is read over HTTP."""
+    with Client(url) as client:
+        before = -1
+        while (filed := client.segments(topic, 0).next_offset) != before:
+            before = filed
+            time.sleep(1)
 
 
 # What is measured

@@ -46,7 +46,7 @@ def tasks_of(ranges: Iterable[Range], tasks_min: int = 1) -> list[list[Range]]:
 
 
 def _newest_early(tasks: list[list[Range]]) -> list[list[Range]]:
-    """What is newest is in no file yet, and takes longest: begun last, it would be waited for. The first stays, as it is
+    """What is newest is in no file yet, and takes longest: begun last, it would be waited for. The first stays: it is
     what somebody sees who looks at the first rows."""
     return [tasks[0], tasks[-1], *tasks[1:-1]] if len(tasks) > 2 else tasks
 
