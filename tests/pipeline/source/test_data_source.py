@@ -41,7 +41,7 @@ def test_a_topic_is_a_frame(spark: SparkSession, broker: MemoryBroker, client: C
     client.create_topic("orders", 3)
     fill(client, "orders", 100)
     client.produce("orders", "v100", attributes={"colour": "red"}, tenant_id="acme", labels={"a": "b"})
-    frame = read(spark, broker, subscribe="orders", includeHeaders=True, minPartitions=3)
+    frame = read(spark, broker, subscribe="orders", includeHeaders=True, includeEnvelope=True, minPartitions=3)
     assert values(frame) == numbered(0, 101)
     assert frame.rdd.getNumPartitions() == 3
     row = frame.where("offset = 100").first()

@@ -21,7 +21,8 @@ def test_small_topics_share_a_task() -> None:
 def test_a_large_topic_is_split_into_windows_of_offsets() -> None:
     tasks = tasks_of(of_topic("a", 8, 4 * TASK_ROWS))
     assert [{(each.start, each.end) for each in task} for task in tasks] == [
-        {(n * TASK_ROWS, (n + 1) * TASK_ROWS)} for n in (0, 3, 1, 2)  # the newest is begun early
+        {(n * TASK_ROWS, (n + 1) * TASK_ROWS)}
+        for n in (0, 3, 1, 2)  # the newest is begun early
     ]
 
 
