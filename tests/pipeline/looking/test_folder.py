@@ -19,7 +19,7 @@ from tests.pipeline.sample_tables import END, make_all, make_table, place
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
     root = tmp_path_factory.mktemp("tables")
     make_all(root)
-    (root / "_checkpoints" / "jobs").mkdir(parents=True)
+    (root / "_checkpoints" / "jobs").mkdir(parents=True, exist_ok=True)
     return Tables(root)
 
 
