@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+
+from slipstream.pipeline.session import LOCAL, spark_session
+from slipstream.pipeline.settings import load_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -15,25 +16,13 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Two cores, no page, few partitions, and a Java that compiles little: tests are short."""
-    from pyspark.sql import SparkSession
-
+    """As the pipeline starts it, on two cores; and what a test leaves behind goes with its folder."""
     home = tmp_path_factory.mktemp("spark")
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    settings: dict[str, bool | float | int | str | None] = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.system.home={home}",
+    settings = load_settings({"master": "local[2]", "driver_memory": "1g", "shuffle_partitions": 2}, {})
+    java = "spark.driver.extraJavaOptions"
+    extra = {
+        java: f"{LOCAL[java]} -XX:+UseSerialGC -Dderby.system.home={home}",
         "spark.local.dir": str(home / "local"),
-        "spark.sql.warehouse.dir": str(home / "warehouse"),
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
     }
-    builder = SparkSession.builder.master("local[2]").appName("slipstream-tests")
-    session = builder.config(map=settings).getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
+    with spark_session(settings, home / "spark.log", extra) as session:
+        yield session

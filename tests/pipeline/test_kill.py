@@ -21,8 +21,8 @@ from tests.server_process import ServerProcess
 
 MESSAGES = 500_000
 KILLS = 5
-BATCH_ROWS = 25_000
-"""Some twenty batches: there is always one that is not done."""
+BATCH_ROWS = 60_000
+"""Some eight batches of a query: there is always one that is not done."""
 STEPS_MAX = 8
 """New files of logs and checkpoints before somebody is killed, at the most: a batch leaves more."""
 DELAY_S_MAX = 1.5
