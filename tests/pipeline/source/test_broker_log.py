@@ -164,3 +164,27 @@ def test_topics_that_are_not_there_do_not_stand_anywhere(client: Client, log: Br
     client.create_topic("orders")
     assert set(log.standing(["orders", "mail"])) == {"orders"}
     assert set(log.standing(None)) == {"orders"}
+
+
+# What is beside a message
+
+
+def test_the_largest_that_a_producer_may_say_is_read(client: Client, log: BrokerLog) -> None:
+    """One message that is stored and cannot be read would stop every query on its topic."""
+    most = 2**53
+    far = dt.datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=dt.UTC)
+    client.create_topic("orders")
+    policy = RetryPolicyFields(max_attempts=most, backoff_ms=most, max_backoff_ms=most)
+    client.produce("orders", "patient", retry_policy=policy, deadline=far, partition_override=0)
+    (row,) = rows(log, *whole(log, "orders"))
+    envelope = row["envelope"]
+    assert envelope["retry_policy"] == {"max_attempts": most, "backoff_ms": most, "max_backoff_ms": most}
+    assert (envelope["deadline"], envelope["partition_override"]) == (far, 0)
+
+
+def test_only_the_columns_that_are_asked_for_are_there(client: Client, log: BrokerLog) -> None:
+    client.create_topic("orders")
+    client.produce("orders", "a", key="k", attributes={"n": "1"}, tenant_id="acme")
+    (asked,) = whole(log, "orders")
+    (batch,) = log.read(asked, ["value", "headers", "topic"])
+    assert batch.to_pylist() == [{"value": b"a", "headers": [("n", "1")], "topic": "orders"}]

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from slipstream.pipeline.source.columns import LOG_SCHEMA
 from slipstream.pipeline.source.errors import DataLost
 from slipstream.pipeline.source.range import Range
 from slipstream.pipeline.source.standing import Standing
@@ -44,8 +45,9 @@ class Log(ABC):
         one of them reaches further than that or a new one is there."""
 
     @abstractmethod
-    def read(self, asked: Range) -> Iterator[pa.RecordBatch]:
-        """The messages of a range, in their order, in batches of `LOG_SCHEMA`.
+    def read(self, asked: Range, names: Sequence[str] = LOG_SCHEMA.names) -> Iterator[pa.RecordBatch]:
+        """The messages of a range, in their order, in batches of `LOG_SCHEMA`, or of these columns of it: what is not
+        asked for is not decoded.
 
         Raises DataLost where some of it is gone; with `failOnDataLoss=false` it says so in the log, and goes on with
         what is there.

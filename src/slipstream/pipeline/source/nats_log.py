@@ -22,7 +22,7 @@ from slipstream.bus.drivers.nats.headers import from_headers
 from slipstream.bus.drivers.nats.place import place_of
 from slipstream.bus.settings import load_settings
 from slipstream.client.portal import LoopThread
-from slipstream.pipeline.source.columns import LOG_SCHEMA, combined
+from slipstream.pipeline.source.columns import LOG_SCHEMA, combined, schema_with
 from slipstream.pipeline.source.errors import ConnectorError, removed, replaced
 from slipstream.pipeline.source.log import BATCH_BYTES, BATCH_ROWS, Log
 from slipstream.pipeline.source.range import Range
@@ -162,12 +162,12 @@ class NatsLog(Log):
 
     # Reading
 
-    def read(self, asked: Range) -> Iterator[pa.RecordBatch]:
+    def read(self, asked: Range, names: Sequence[str] = LOG_SCHEMA.names) -> Iterator[pa.RecordBatch]:
         if asked.partition != 0:
             raise ConnectorError(f"{asked.topic} is a stream, with one partition, 0, and no {asked.partition}")
-        yield from combined(self._portal.iterated(self._batches(asked)), BATCH_ROWS, BATCH_BYTES)
+        yield from combined(self._portal.iterated(self._batches(asked, names)), BATCH_ROWS, BATCH_BYTES)
 
-    async def _batches(self, asked: Range) -> AsyncGenerator[pa.RecordBatch, None]:
+    async def _batches(self, asked: Range, names: Sequence[str]) -> AsyncGenerator[pa.RecordBatch, None]:
         try:
             info = await self._info(asked.topic)
             if not self._is_there(asked, info):
@@ -183,7 +183,7 @@ class NatsLog(Log):
                         if gap is None and sequence != following:
                             gap = following
                         following = sequence + 1
-                    yield self._batch(asked.topic, page)
+                    yield self._batch(asked.topic, page, names)
             if gap is None and following < asked.end:
                 gap = following
             if gap is not None:
@@ -249,7 +249,7 @@ class NatsLog(Log):
                 await subscription.unsubscribe()
                 await self._js.delete_consumer(stream, info.name)
 
-    def _batch(self, topic: str, messages: Sequence[Msg]) -> pa.RecordBatch:
+    def _batch(self, topic: str, messages: Sequence[Msg], names: Sequence[str]) -> pa.RecordBatch:
         places = [place_of(msg.reply) for msg in messages]
         taken = [from_headers(msg.headers) for msg in messages]
         count = len(messages)
@@ -266,9 +266,10 @@ class NatsLog(Log):
                 [list(attributes.items()) or None for attributes, _ in taken], LOG_SCHEMA.field("headers").type
             ),
         }
+        schema = schema_with(names)
         return pa.record_batch(
-            [columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in LOG_SCHEMA],
-            schema=LOG_SCHEMA,
+            [columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in schema],
+            schema=schema,
         )
 
     def _run(self, work: Callable[[], Coroutine[Any, Any, T]], what: str) -> T:
