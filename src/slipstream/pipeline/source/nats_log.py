@@ -73,7 +73,7 @@ class NatsLog(Log):
         if known is None or not wait_ms:
             return await self._look(topics, since)
         heard = asyncio.Event()
-        async with self._listening(topics, heard):
+        async with self._listening(topics if topics is not None else list(known), heard):
             found = await self._look(topics, since)
             if _reach(found) != _reach(known):
                 return found
@@ -84,16 +84,19 @@ class NatsLog(Log):
         return await self._look(topics, since)
 
     @contextlib.asynccontextmanager
-    async def _listening(self, topics: Sequence[str] | None, heard: asyncio.Event) -> AsyncGenerator[None, None]:
+    async def _listening(self, topics: Sequence[str], heard: asyncio.Event) -> AsyncGenerator[None, None]:
         """To the next message on any of the subjects: whatever is stored is published first. Who may not listen waits
-        for the whole of its time."""
+        for the whole of its time, and so does a topic that is new.
+
+        Only to those: whoever hears all subjects hears the questions of its own look and their answers, and does not
+        wait at all.
+        """
 
         async def hear(_: Msg) -> None:
             heard.set()
 
         nats = self._connection.nats
-        subjects = [f"{self._prefix}>"] if topics is None else [self._prefix + topic for topic in topics]
-        subscriptions = [await nats.subscribe(subject, cb=hear) for subject in subjects]
+        subscriptions = [await nats.subscribe(self._prefix + topic, cb=hear) for topic in topics]
         try:
             for subscription in subscriptions:
                 await subscription.unsubscribe(limit=1)
