@@ -16,6 +16,7 @@ from slipstream.pipeline.delta import DeltaFolder, Stamp
 from slipstream.pipeline.errors import TablesUnfit
 from slipstream.pipeline.queries import Anew, Batch, Query
 from slipstream.pipeline.queries.task import DONE, Done, Order, writer
+from slipstream.pipeline.source.options import nats_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -182,7 +183,8 @@ def source_options(settings: PipelineSettings, query: Query) -> dict[str, str]:
         "failOnDataLoss": "true" if settings.fail_on_data_loss else "false",
     }
     if settings.bus == "nats":
-        return {**options, "bus": "nats"}
+        # Said here, and not left to the environment of each worker: that is another one, on a cluster.
+        return {**options, "bus": "nats", **nats_options()}
     return {**options, "url": settings.url}
 
 
