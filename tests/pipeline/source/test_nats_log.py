@@ -220,6 +220,7 @@ def test_what_limits_removed_is_lost_and_said_so(
     options = {"bus": "nats", "natsUrl": site.url, "busPrefix": "dev.", "failOnDataLoss": "false"}
     with open_log(options) as tolerant:
         assert [row["offset"] for row in rows(tolerant, asked)] == [4, 5, 6, 7, 8]
+        assert [(each.topic, each.partition, each.start, each.end) for each in tolerant.lost] == [(topic, 0, 1, 4)]
     assert "offsets 1 to 3 are gone" in caplog.text
 
 

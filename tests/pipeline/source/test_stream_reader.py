@@ -312,6 +312,23 @@ def test_a_batch_that_was_planned_before_retention_came_says_so(
     assert query.read(start, end) == []
 
 
+def test_who_gets_ranges_sees_where_they_begin_although_nothing_of_them_is_left(
+    broker: MemoryBroker, client: Client, query: Query
+) -> None:
+    client.create_topic("orders", config=TopicConfigFields(retention_ms=3_600_000))
+    fill(client, "orders", 10)
+    query.batch()
+    fill(client, "orders", 10, first=10)
+    start, end = query.plan()
+    overtake(broker, client)
+    query.restart(failOnDataLoss="false", content="ranges")
+    (task,) = query.reader.partitions(start, end)
+    assert isinstance(task, Task)
+    assert [(each.topic, each.partition, each.start, each.end) for each in task.ranges] == [("orders", 0, 20, 20)]
+    (batch,) = query.reader.read(task)
+    assert batch.to_pylist()[0]["start"] == 20
+
+
 def test_a_topic_that_was_created_again_is_not_taken_for_the_old_one(
     client: Client, query: Query, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -191,8 +191,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._look()
         assert self._standing is not None
         standing = self._standing
-        there = [self._there(each, standing) for each in ranges]
-        return [Task(each) for each in tasks_of(filter(None, there), self._options.tasks_min)]
+        there = [each for each in (self._there(each, standing) for each in ranges) if each is not None]
+        tasks = tasks_of(there, self._options.tasks_min)
+        gone = [each for each in there if not each.width]
+        if gone and self._options.content == "ranges":
+            # Nothing of them is left to read. Who gets the ranges sees where they begin, and so what is missing.
+            tasks.append(gone)
+        return [Task(each) for each in tasks]
 
     def _there(self, asked: Range, standing: Standing) -> Range | None:
         """What is gone is said here, once, and not by every task; the tasks say what goes while they read."""
@@ -205,7 +210,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first = next((each.first for each in topic.partitions if each.number == asked.partition), 0)
         if asked.start < first:
             self._open().lose(removed(asked, first))
-        return replace(asked, start=max(asked.start, first))
+        return replace(asked, start=min(max(asked.start, first), asked.end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(self._options, partition)

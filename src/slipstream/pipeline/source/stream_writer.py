@@ -25,8 +25,9 @@ from slipstream.pipeline.source.outgoing import requests_of
 if TYPE_CHECKING:
     from slipstream.client import Client
 
-QUERY_ID, BATCH_ID, RUN_ID = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
-"""What Spark tells its tasks. The first is kept in the checkpoint, the last is new with every start of the query."""
+PROPERTIES = ("sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id")
+"""What Spark tells its tasks: the id of the query, which is kept in the checkpoint, the number of the batch, and the id
+of the run, which is new with every start of the query."""
 
 
 @dataclass
@@ -104,8 +105,7 @@ def _take_back(client: Client, writer: str, sequence: int, staged: list[str], er
 
 def _who() -> tuple[str, int, str]:
     context = TaskContext.get()
-    query = context.getLocalProperty(QUERY_ID) if context is not None else None
-    batch = context.getLocalProperty(BATCH_ID) if context is not None else None
+    query, batch, run = (context.getLocalProperty(name) if context is not None else None for name in PROPERTIES)
     if query is None or batch is None:
         raise ConnectorError("Spark does not say which batch of which query this is: writing it once needs that")
-    return f"spark:{query}", int(batch), context.getLocalProperty(RUN_ID) or ""
+    return f"spark:{query}", int(batch), run or ""
