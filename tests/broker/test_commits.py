@@ -151,3 +151,46 @@ def test_a_snapshot_from_before_there_were_writers_still_reads() -> None:
     restored.restore(msgspec.msgpack.encode(before))
     assert list(restored.state.topics) == ["t", "u"]
     assert restored.commits.last(NOW_MS, "w") is None
+
+
+def test_what_is_taken_back_makes_room() -> None:
+    b = broker()
+    for part_id in ("1", "2", "3"):
+        stage(b, part_id, b"a", size=30)
+    b.commits.stage(NOW_MS, "of another commit", "w", 2, "t", messages(b"b"), 5)
+    b.commits.stage(NOW_MS, "of another writer", "v", 1, "t", messages(b"c"), 5)
+    assert [part.id for part in b.commits.unstage(NOW_MS, "w", 1, ["2", "nothing", "of another commit"])] == ["2"]
+    assert b.commits.parts.bytes == 70
+    assert [part.id for part in b.commits.unstage(NOW_MS, "w", 1)] == ["1", "3"]
+    assert b.commits.unstage(NOW_MS, "w", 1) == []
+    assert b.commits.parts.bytes == 10
+    with pytest.raises(FailedPrecondition, match="nothing is staged as '1'"):
+        b.commits.commit(NOW_MS, "w", 1, ["1"])
+    assert b.commits.commit(NOW_MS, "w", 2, ["of another commit"])
+    assert b.commits.commit(NOW_MS, "v", 1, ["of another writer"])
+    assert b.commits.parts.bytes == 0
+
+
+def test_another_attempt_takes_the_room_of_those_before_it() -> None:
+    b = broker()
+
+    def attempt(name: str, part_id: str, sequence: int = 1) -> None:
+        b.commits.stage(NOW_MS, part_id, "w", sequence, "t", messages(part_id.encode()), 40, name)
+
+    attempt("", "0")
+    attempt("first", "1")
+    attempt("first", "2")
+    assert b.commits.parts.bytes == 80, "what counts no attempts is of one before"
+    attempt("second", "3")
+    attempt("second", "4")
+    with pytest.raises(Overloaded):
+        attempt("second", "5")
+    with pytest.raises(Overloaded):
+        attempt("second", "6", sequence=2)
+    with pytest.raises(FailedPrecondition, match="another attempt"):
+        b.commits.commit(NOW_MS, "w", 1, ["2", "3"])
+    assert b.commits.commit(NOW_MS, "w", 1, ["3", "4"])
+    assert values(b, "t") == [b"3", b"4"]
+    assert b.commits.parts.bytes == 0
+    with pytest.raises(InvalidArgument, match="attempt must be"):
+        attempt("a b", "7", sequence=2)

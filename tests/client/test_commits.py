@@ -25,6 +25,18 @@ async def test_what_is_staged_is_stored_by_the_commit_and_once(shared: ServerPro
 
 
 @in_loop
+async def test_what_will_not_be_committed_is_taken_back(shared: ServerProcess, topic: str) -> None:
+    writer = f"w-{topic}"
+    async with AsyncClient(shared.base) as client:
+        parts = [await client.stage(topic, ["a"], writer=writer, sequence=1, attempt="first") for _ in range(3)]
+        assert (await client.unstage(writer, 1, [parts[0].staged])).parts == 1
+        await client.stage(topic, ["a"], writer=writer, sequence=1, attempt="second")
+        assert (await client.unstage(writer, 1)).parts == 1, "what the first attempt had left is gone"
+        with pytest.raises(Conflict):
+            await client.commit(writer, 1, [parts[1].staged])
+
+
+@in_loop
 async def test_what_cannot_be_staged(shared: ServerProcess, topic: str) -> None:
     async with AsyncClient(shared.base) as client:
         with pytest.raises(NotFound, match="nowhere"):
@@ -38,6 +50,7 @@ async def test_what_cannot_be_staged(shared: ServerProcess, topic: str) -> None:
 def test_without_an_event_loop(shared: ServerProcess, topic: str) -> None:
     with Client(shared.base) as client:
         part = client.stage(topic, ["a"], writer=f"w-{topic}", sequence=0)
+        assert client.unstage(f"w-{topic}", 1).parts == 0
         assert client.commit(f"w-{topic}", 0, [part.staged])
         assert client.writer_sequence(f"w-{topic}") == 0
 

@@ -7,15 +7,15 @@ import pytest
 from slipstream.pipeline.checkpoint import TopicReached
 from slipstream.pipeline.missed import gaps, say_what_is_missed
 from slipstream.pipeline.queries.task import Done
-from slipstream.pipeline.source import Range
+from slipstream.pipeline.source import Lost, Range
 
 
 def reached(incarnation: str = "1", **partitions: int) -> TopicReached:
     return TopicReached(incarnation, {name.removeprefix("p"): offset for name, offset in partitions.items()})
 
 
-def read(*ranges: tuple[int, int, int], lost: tuple[tuple[int, int, int], ...] = ()) -> Done:
-    return Done([Range("t", "1", *each) for each in ranges], [], [Range("t", "1", *each) for each in lost])
+def read(*ranges: tuple[int, int, int], lost: tuple[Lost, ...] = ()) -> Done:
+    return Done([Range("t", "1", *each) for each in ranges], [], list(lost))
 
 
 @pytest.mark.parametrize(
@@ -42,13 +42,13 @@ def test_nothing_is_said_where_all_was_read(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_all_of_it_gone_is_said_though_no_task_had_anything_to_do(caplog: pytest.LogCaptureFixture) -> None:
-    say_what_is_missed({"t": reached(p0=5, p1=5)}, {"t": reached(p0=9, p1=9)}, [read((1, 5, 9))])
+    say_what_is_missed({"t": reached(p0=5, p1=5)}, {"t": reached(p0=9, p1=9)}, [read((1, 5, 9), (0, 9, 9))])
     assert said(caplog) == ["t/0: offsets 5 to 8 were removed before they were read, and are in no table"]
 
 
 def test_what_went_while_it_was_read_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    say_what_is_missed({"t": reached(p0=5)}, {"t": reached(p0=9)}, [read((0, 5, 9), lost=((0, 5, 7),))])
-    assert said(caplog) == ["t/0: offsets 5 to 6 were removed before they were read, and are in no table"]
+    say_what_is_missed({"t": reached(p0=5)}, {"t": reached(p0=9)}, [read((0, 5, 9), lost=(Lost("t", 0, 5, 7, "why"),))])
+    assert said(caplog) == ["t/0: offsets 5 to 6 are gone: why; it is in no table"]
 
 
 @pytest.mark.parametrize("after", [{}, {"t": reached("2", p0=3)}])

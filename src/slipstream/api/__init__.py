@@ -5,7 +5,15 @@ here does anything: no socket, and of the broker only the types of the envelope.
 with `encoding` beside it; in MessagePack they are bytes.
 """
 
-from slipstream.api.commits import CommitRequest, CommitResponse, Staged, StageQuery, WriterInfo
+from slipstream.api.commits import (
+    CommitRequest,
+    CommitResponse,
+    Staged,
+    StageQuery,
+    Unstaged,
+    UnstageRequest,
+    WriterInfo,
+)
 from slipstream.api.consume import (
     AckRequest,
     AckResponse,
@@ -119,5 +127,7 @@ __all__ = [
     "TopicOffsets",
     "TopicStats",
     "TopicSummary",
+    "UnstageRequest",
+    "Unstaged",
     "WriterInfo",
 ]

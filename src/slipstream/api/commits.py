@@ -19,6 +19,9 @@ class StageQuery(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True,
     sequence: Sequence
     """Of that commit."""
     topic: str
+    attempt: str = ""
+    """Which of the writer's attempts at that commit this is. With the first part of another one, those of the attempts
+    before are forgotten."""
 
 
 class Staged(msgspec.Struct, frozen=True):
@@ -29,6 +32,22 @@ class Staged(msgspec.Struct, frozen=True):
     messages: int
     bytes: int
     """Of the body; what counts for `max_staged_bytes`."""
+
+
+class UnstageRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, frozen=True):
+    """`POST /v2/unstage`: a commit that will not be made. What was staged for it makes room."""
+
+    writer: str
+    sequence: Sequence
+    staged: list[str] | None = None
+    """Only these; all that was staged by this writer for this sequence if it is not said."""
+
+
+class Unstaged(msgspec.Struct, frozen=True):
+    """What was forgotten; 0 where nothing was there."""
+
+    parts: int
+    bytes: int
 
 
 class CommitRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, frozen=True):

@@ -38,10 +38,14 @@ class Commits:
         topic: str,
         messages: Sequence[NewMessage],
         size: int,
+        attempt: str = "",
     ) -> Part:
         """Keeps the messages until they are committed, under an id that nobody else has. Whether they can be stored is
-        found out then; only a topic that is not there is refused now."""
+        found out then; only a topic that is not there is refused now. With the first of another attempt, what was
+        staged for the same commit before is forgotten."""
         check_name("writer", writer)
+        if attempt:
+            check_name("attempt", attempt)
         self.intake.check_writable(topic)
         part = Part(
             id=part_id,
@@ -51,6 +55,7 @@ class Commits:
             messages=messages,
             size=size,
             expires_ms=now_ms + self.config.staged_ttl_ms,
+            attempt=attempt,
         )
         self.parts.add(part, now_ms)
         return part
@@ -74,6 +79,11 @@ class Commits:
         self.state.writer_committed(change)
         self.parts.forget(writer, sequence)
         return True
+
+    def unstage(self, now_ms: int, writer: str, sequence: int, ids: Sequence[str] | None = None) -> list[Part]:
+        """Forgets these parts of a commit that will not be made, or all of them."""
+        check_name("writer", writer)
+        return self.parts.take_back(writer, sequence, ids, now_ms)
 
     def last(self, now_ms: int, writer: str) -> int | None:
         """How far the writer has come; None if nothing is known of it."""

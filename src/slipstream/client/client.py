@@ -120,6 +120,7 @@ class Client:
     producer = _calls(AsyncClient.producer, SyncProducer)
 
     stage = _waits(AsyncClient.stage, _same)
+    unstage = _waits(AsyncClient.unstage, _same)
     commit = _waits(AsyncClient.commit, _same)
     writer_sequence = _waits(AsyncClient.writer_sequence, _same)
 

@@ -5,25 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterable
 from urllib.parse import quote
 
-from slipstream.api import CommitRequest, CommitResponse, Staged, StageQuery, WriterInfo
+from slipstream.api import CommitRequest, CommitResponse, Staged, StageQuery, Unstaged, UnstageRequest, WriterInfo
 from slipstream.client.part import Part
 from slipstream.client.produce import Outgoing, composed
 from slipstream.client.retry import Repeat
 
 
 class Commits(Part):
-    async def stage(self, topic: str, messages: Iterable[Outgoing], *, writer: str, sequence: int) -> Staged:
-        """Leaves messages with the server until `commit` names them; nobody sees them before.
+    async def stage(
+        self, topic: str, messages: Iterable[Outgoing], *, writer: str, sequence: int, attempt: str = ""
+    ) -> Staged:
+        """Leaves messages with the server until `commit` names them; nobody sees them before. With an `attempt`, what
+        other attempts at the same commit have staged is forgotten.
 
         Example:
             part = await client.stage("orders", ["a", "b"], writer="import", sequence=7)
             await client.commit("import", 7, [part.staged])
         """
-        query = StageQuery(writer=writer, sequence=sequence, topic=topic)
+        query = StageQuery(writer=writer, sequence=sequence, topic=topic, attempt=attempt)
         # SAFE: a part that no commit names is never stored.
         return await self._transport.call(
             "POST", "/v2/staged", Staged, Repeat.SAFE, body=composed(messages), query=query
         )
+
+    async def unstage(self, writer: str, sequence: int, staged: Iterable[str] | None = None) -> Unstaged:
+        """Forgets these parts, or all that the writer has staged for this sequence: the commit will not be made."""
+        request = UnstageRequest(writer=writer, sequence=sequence, staged=None if staged is None else list(staged))
+        return await self._transport.call("POST", "/v2/unstage", Unstaged, Repeat.SAFE, body=request)
 
     async def commit(self, writer: str, sequence: int, staged: Iterable[str] = ()) -> bool:
         """Stores all messages of these parts, in however many topics, or none. False if the writer had committed this

@@ -249,11 +249,17 @@ class Engine:
         self._waiters.append(waiter)
         return placements
 
-    def stage(self, writer: str, sequence: int, topic: str, messages: Sequence[NewMessage], size: int) -> Part:
+    def stage(
+        self, writer: str, sequence: int, topic: str, messages: Sequence[NewMessage], size: int, attempt: str = ""
+    ) -> Part:
         """Keeps messages for a commit. Nothing is written, so there is nothing to wait for."""
         self._check_writable()
         part_id = secrets.token_hex(8)  # no other has it, not even one that a former process gave
-        return self.broker.commits.stage(self.now_ms(), part_id, writer, sequence, topic, messages, size)
+        return self.broker.commits.stage(self.now_ms(), part_id, writer, sequence, topic, messages, size, attempt)
+
+    def unstage(self, writer: str, sequence: int, staged: Sequence[str] | None) -> list[Part]:
+        """Likewise. What is only in memory can be forgotten whatever became of the disk."""
+        return self.broker.commits.unstage(self.now_ms(), writer, sequence, staged)
 
     def commit(self, waiter: Waiter, writer: str, sequence: int, staged: Sequence[str]) -> bool:
         """Also what was committed before is said only when it is safe: the first may still be on its way."""

@@ -17,6 +17,7 @@ from slipstream.pipeline.errors import TablesUnfit
 from slipstream.pipeline.missed import say_what_is_missed
 from slipstream.pipeline.queries import Anew, Batch, Query
 from slipstream.pipeline.queries.task import DONE, Done, Order, rewriter, writer
+from slipstream.pipeline.source.options import nats_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -210,7 +211,8 @@ def source_options(settings: PipelineSettings, query: Query) -> dict[str, str]:
         "failOnDataLoss": "true" if settings.fail_on_data_loss else "false",
     }
     if settings.bus == "nats":
-        return {**options, "bus": "nats"}
+        # Said here, and not left to the environment of each worker: that is another one, on a cluster.
+        return {**options, "bus": "nats", **nats_options()}
     return {**options, "url": settings.url}
 
 

@@ -9,6 +9,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from slipstream.client import Client
+from slipstream.pipeline.source.batch_writer import BatchWriter, WrittenRows
+from slipstream.pipeline.source.options import write_options
 from slipstream.testing import MemoryBroker
 from tests.pipeline.source.messages import in_topic
 
@@ -46,3 +48,10 @@ def test_what_is_no_message_is_refused_before_anything_is_written(spark: SparkSe
     frame = spark.createDataFrame([("a", 1)], "value string, offset bigint")
     with pytest.raises(PySparkException, match="a message has no column offset: select only what is to be written"):
         frame.write.format("slipstream").mode("append").options(url=broker.url, topic="orders").save()
+
+
+def test_a_frame_that_was_not_written_whole_is_said(broker: MemoryBroker, caplog: pytest.LogCaptureFixture) -> None:
+    """What Spark's driver does when a task has failed and others were done."""
+    sink = BatchWriter(write_options({"url": broker.url, "topic": "orders"}))
+    sink.abort([WrittenRows(7), None, WrittenRows(3)])
+    assert "the frame was not written whole: 10 messages of tasks that were done are stored" in caplog.text

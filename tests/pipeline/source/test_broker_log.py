@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import pickle
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -13,8 +14,9 @@ import pytest
 
 from slipstream.api import RetryPolicyFields, TopicConfigFields
 from slipstream.client import Client, compose
-from slipstream.pipeline.source import LOG_SCHEMA, DataLost, Range, open_log
+from slipstream.pipeline.source import LOG_SCHEMA, DataLost, Lost, Range, open_log
 from slipstream.pipeline.source.broker_log import BrokerLog
+from slipstream.pipeline.source.log import LOST_MAX
 from slipstream.testing import MemoryBroker
 
 
@@ -124,7 +126,9 @@ def test_what_retention_removed_is_lost_and_said_so(broker: MemoryBroker, client
         DataLost, match=r"orders/0: offset 0 is gone: retention removed .* failOnDataLoss=false"
     ) as lost:
         rows(log, asked)
-    assert (lost.value.topic, lost.value.partition, lost.value.start, lost.value.end) == ("orders", 0, 0, 1)
+    assert lost.value.lost == Lost("orders", 0, 0, 1, "retention removed them before they were read")
+    assert repr(pickle.loads(pickle.dumps(lost.value))) == repr(lost.value)
+    assert log.lost == [], "who is told by an error needs no note"
 
 
 def test_who_does_not_mind_gets_what_is_there_and_a_warning(
@@ -140,6 +144,38 @@ def test_who_does_not_mind_gets_what_is_there_and_a_warning(
         found = list(tolerant.read(Range("orders", asked.incarnation, 0, 0, 2)))
     assert [batch.column("value").to_pylist() for batch in found] == [[b"new"]]
     assert re.search(r"orders/0: offset 0 is gone", caplog.text)
+    assert [each.story for each in tolerant.lost] == [
+        "orders/0: offset 0 is gone: retention removed them before they were read"
+    ]
+
+
+def test_what_is_gone_as_a_whole_is_noted(client: Client, broker: MemoryBroker, log: BrokerLog) -> None:
+    client.create_topic("orders", config=TopicConfigFields(retention_ms=3_600_000))
+    client.produce_batch("orders", ["old"] * 10)
+    (asked,) = whole(log, "orders")
+    broker.advance(hours=3)
+    client.produce_batch("orders", ["new"] * 10)
+    _await_removal(log)
+    with BrokerLog(broker.url, fail_on_data_loss=False) as tolerant:
+        assert rows(tolerant, asked) == []
+        assert [(each.topic, each.partition, each.start, each.end) for each in tolerant.lost] == [("orders", 0, 0, 10)]
+
+
+def test_a_topic_that_went_away_is_noted(client: Client, broker: MemoryBroker, log: BrokerLog) -> None:
+    client.create_topic("orders")
+    client.produce("orders", "before")
+    (asked,) = whole(log, "orders")
+    client.delete_topic("orders")
+    with BrokerLog(broker.url, fail_on_data_loss=False) as tolerant:
+        assert rows(tolerant, asked) == []
+        assert tolerant.lost == [Lost("orders", 0, 0, None, "the topic was deleted")]
+
+
+def test_a_log_does_not_grow_with_what_it_loses(broker: MemoryBroker) -> None:
+    with BrokerLog(broker.url, fail_on_data_loss=False) as tolerant:
+        for offset in range(LOST_MAX + 10):
+            tolerant.lose(Lost("orders", 0, offset, offset + 1, "for a test"))
+        assert len(tolerant.lost) == LOST_MAX
 
 
 def _await_removal(log: BrokerLog) -> None:
@@ -164,3 +200,27 @@ def test_topics_that_are_not_there_do_not_stand_anywhere(client: Client, log: Br
     client.create_topic("orders")
     assert set(log.standing(["orders", "mail"])) == {"orders"}
     assert set(log.standing(None)) == {"orders"}
+
+
+# What is beside a message
+
+
+def test_the_largest_that_a_producer_may_say_is_read(client: Client, log: BrokerLog) -> None:
+    """One message that is stored and cannot be read would stop every query on its topic."""
+    most = 2**53
+    far = dt.datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=dt.UTC)
+    client.create_topic("orders")
+    policy = RetryPolicyFields(max_attempts=most, backoff_ms=most, max_backoff_ms=most)
+    client.produce("orders", "patient", retry_policy=policy, deadline=far, partition_override=0)
+    (row,) = rows(log, *whole(log, "orders"))
+    envelope = row["envelope"]
+    assert envelope["retry_policy"] == {"max_attempts": most, "backoff_ms": most, "max_backoff_ms": most}
+    assert (envelope["deadline"], envelope["partition_override"]) == (far, 0)
+
+
+def test_only_the_columns_that_are_asked_for_are_there(client: Client, log: BrokerLog) -> None:
+    client.create_topic("orders")
+    client.produce("orders", "a", key="k", attributes={"n": "1"}, tenant_id="acme")
+    (asked,) = whole(log, "orders")
+    (batch,) = log.read(asked, ["value", "headers", "topic"])
+    assert batch.to_pylist() == [{"value": b"a", "headers": [("n", "1")], "topic": "orders"}]

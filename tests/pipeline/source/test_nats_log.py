@@ -6,7 +6,9 @@ import asyncio
 import datetime as dt
 import itertools
 import os
-from collections.abc import Callable, Coroutine, Iterator
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ from slipstream.bus.drivers.nats.headers import to_headers
 from slipstream.bus.drivers.nats.names import stream_name
 from slipstream.pipeline.source import LOG_SCHEMA, DataLost, Range, open_log
 from slipstream.pipeline.source.log import Log
+from slipstream.pipeline.source.nats_log import NatsLog
+from slipstream.pipeline.source.standing import Standing
 from tests.bus.sites.nats import NatsSite
 
 _numbers = itertools.count()
@@ -140,12 +144,66 @@ def test_the_first_since_a_time(log: Log, do: Do, topic: str) -> None:
     assert since(second + dt.timedelta(hours=1)) == 4
 
 
-def test_who_waits_is_woken_by_a_message(log: Log, do: Do, topic: str) -> None:
-    before = log.standing([topic])
-    assert log.standing([topic], known=before, wait_ms=10) == before
-    publish(do, topic, 1)
-    after = log.standing([topic], known=before, wait_ms=30_000)
-    assert after[topic].end == 2
+class Looks:
+    """Counts how often a log looks at the streams, and says when it has."""
+
+    def __init__(self, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert isinstance(log, NatsLog)
+        self.count = 0
+        self.first = threading.Event()
+        look = log._look
+
+        async def counted(topics: Sequence[str] | None, since: dt.datetime | None) -> Standing:
+            found = await look(topics, since)
+            self.count += 1
+            self.first.set()
+            return found
+
+        monkeypatch.setattr(log, "_look", counted)
+
+
+@pytest.fixture(params=["dev.", ""])
+def anywhere(request: pytest.FixtureRequest, site: NatsSite) -> Iterator[Log]:
+    """With a prefix and without: then every subject of the server may be a topic."""
+    with open_log({"bus": "nats", "natsUrl": site.url, "busPrefix": request.param}) as log:
+        yield log
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_who_waits_is_woken_by_a_message(
+    anywhere: Log, do: Do, topic: str, is_named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = next(name for name in anywhere.standing(None) if name.endswith(topic))
+    asked = [name] if is_named else None
+    before = anywhere.standing(asked)
+    looks = Looks(anywhere, monkeypatch)
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(anywhere.standing, asked, known=before, wait_ms=600_000)
+        assert looks.first.wait(60)
+        publish(do, topic, 1)
+        # What was heard may not be stored yet.
+        after = waiting.result(60)
+    while after[name].end < 2:
+        after = anywhere.standing(asked, known=before, wait_ms=10)
+    assert after[name].end == 2
+
+
+def test_what_is_asked_of_the_server_is_nothing_new(
+    anywhere: Log, do: Do, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also not what looking itself asks: who took it for that would look again and again, and never wait."""
+    before = anywhere.standing(None)
+    assert anywhere.standing(None, known=before, wait_ms=10) == before
+    looks = Looks(anywhere, monkeypatch)
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(anywhere.standing, None, known=before, wait_ms=600_000)
+        assert looks.first.wait(60)
+        for _ in range(20):
+            do(lambda js: js.streams_info())
+        seen = looks.count
+        publish(do, topic, 1)
+        waiting.result(60)
+    assert seen == 1
 
 
 def test_what_limits_removed_is_lost_and_said_so(
@@ -162,6 +220,7 @@ def test_what_limits_removed_is_lost_and_said_so(
     options = {"bus": "nats", "natsUrl": site.url, "busPrefix": "dev.", "failOnDataLoss": "false"}
     with open_log(options) as tolerant:
         assert [row["offset"] for row in rows(tolerant, asked)] == [4, 5, 6, 7, 8]
+        assert [(each.topic, each.partition, each.start, each.end) for each in tolerant.lost] == [(topic, 0, 1, 4)]
     assert "offsets 1 to 3 are gone" in caplog.text
 
 

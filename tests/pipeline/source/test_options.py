@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import pickle
+from pathlib import Path
+
 import pytest
 
 from slipstream.client.async_client import DEFAULT_URL as CLIENT_URL
+from slipstream.pipeline.queries import QUERIES
+from slipstream.pipeline.settings import load_settings
 from slipstream.pipeline.source.errors import InvalidOption
 from slipstream.pipeline.source.options import (
     DEFAULT_URL,
     OPTIONS,
     Use,
     connection_options,
+    nats_options,
     read_options,
     write_options,
 )
+from slipstream.pipeline.stream import source_options
 
 
 def test_case_does_not_matter() -> None:
@@ -92,6 +99,44 @@ def test_who_writes_says_no_more_than_where() -> None:
     assert write_options({"topic": "a", "checkpointLocation": "/tmp"}).topic == "a"
     with pytest.raises(InvalidOption, match="option subscribe is not for writing"):
         write_options({"subscribe": "a"})
+
+
+def test_where_nats_is_goes_with_the_options(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A task on another machine has another environment."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NATS_URL", "nats://far:4222")
+    monkeypatch.setenv("NATS_CREDS_PATH", "reader.creds")
+    monkeypatch.setenv("BUS_PREFIX", "dev.")
+    found = {"nats_url": "nats://far:4222", "nats_creds_path": str(tmp_path / "reader.creds"), "prefix": "dev."}
+    read = read_options({"bus": "nats", "subscribe": "a"}, Use.STREAM)
+    said = nats_options()
+    for name in ("NATS_URL", "NATS_CREDS_PATH", "BUS_PREFIX"):
+        monkeypatch.setenv(name, "elsewhere.")
+    assert pickle.loads(pickle.dumps(read)).nats == found
+    assert connection_options({"bus": "nats", **said}).nats == found
+    assert connection_options({"bus": "nats", **said, "busPrefix": ""}).nats == {**found, "prefix": ""}
+
+
+def test_the_pipeline_tells_its_tasks_where_nats_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NATS_URL", "nats://far:4222")
+    monkeypatch.setenv("BUS_PREFIX", "dev.")
+    monkeypatch.delenv("NATS_CREDS_PATH", raising=False)
+    options = source_options(load_settings({"bus": "nats"}, {}), QUERIES["messages"])
+    monkeypatch.setenv("NATS_URL", "nats://of-a-worker:4222")
+    monkeypatch.delenv("BUS_PREFIX")
+    assert connection_options(options).nats == {"nats_url": "nats://far:4222", "prefix": "dev."}
+
+
+def test_a_seed_is_handed_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NATS_URL", raising=False)
+    monkeypatch.setenv("NATS_NKEY_SEED", "geheim")
+    assert nats_options() == {"natsUrl": "nats://127.0.0.1:4222", "busPrefix": ""}
+    assert b"geheim" not in pickle.dumps(connection_options({"bus": "nats"}))
+
+
+def test_a_prefix_that_cannot_be_is_refused_when_the_options_are_read() -> None:
+    with pytest.raises(InvalidOption, match="BUS_PREFIX 'a b' cannot be used"):
+        connection_options({"bus": "nats", "busPrefix": "a b"})
 
 
 def test_secrets_are_not_shown() -> None:

@@ -312,6 +312,23 @@ def test_a_batch_that_was_planned_before_retention_came_says_so(
     assert query.read(start, end) == []
 
 
+def test_who_gets_ranges_sees_where_they_begin_although_nothing_of_them_is_left(
+    broker: MemoryBroker, client: Client, query: Query
+) -> None:
+    client.create_topic("orders", config=TopicConfigFields(retention_ms=3_600_000))
+    fill(client, "orders", 10)
+    query.batch()
+    fill(client, "orders", 10, first=10)
+    start, end = query.plan()
+    overtake(broker, client)
+    query.restart(failOnDataLoss="false", content="ranges")
+    (task,) = query.reader.partitions(start, end)
+    assert isinstance(task, Task)
+    assert [(each.topic, each.partition, each.start, each.end) for each in task.ranges] == [("orders", 0, 20, 20)]
+    (batch,) = query.reader.read(task)
+    assert batch.to_pylist()[0]["start"] == 20
+
+
 def test_a_topic_that_was_created_again_is_not_taken_for_the_old_one(
     client: Client, query: Query, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -343,6 +360,65 @@ def test_a_topic_that_was_deleted_is_missed(client: Client, query: Query, caplog
     client.create_topic("orders")
     fill(client, "orders", 5)
     assert query.batch() == numbered(0, 5)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"subscribePattern": "ord.*|mail"}, {"subscribePattern": "ord.*"}),
+        ({"subscribe": "orders,mail"}, {"subscribe": "orders"}),
+        ({"assign": '{"orders": [0], "mail": [0]}'}, {"assign": '{"orders": [0]}'}),
+    ],
+)
+def test_a_topic_that_is_left_out_is_not_lost(
+    client: Client,
+    new_query: NewQuery,
+    before: dict[str, str],
+    after: dict[str, str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "slipstream.pipeline")
+    client.create_topic("orders")
+    client.create_topic("mail")
+    fill(client, "orders", 5)
+    fill(client, "mail", 5, first=5)
+    query = new_query(startingOffsets="earliest", **before)
+    assert sorted(query.batch()) == numbered(0, 10)
+    fill(client, "mail", 5, first=10)
+    fill(client, "orders", 5, first=15)
+    query.restart(**after)
+    assert query.batch() == numbered(15, 20)
+    assert set(from_dict(query.start()).topics) == {"orders"}
+    assert query.batch() == []
+    assert caplog.text.count("mail is read no more: the options leave it out") == 1
+    assert "gone" not in caplog.text
+
+
+def test_a_batch_that_was_planned_with_a_topic_that_is_now_left_out_has_the_others(
+    client: Client, new_query: NewQuery
+) -> None:
+    client.create_topic("orders")
+    client.create_topic("mail")
+    query = new_query(subscribePattern="orders|mail", startingOffsets="earliest")
+    fill(client, "orders", 5)
+    fill(client, "mail", 5, first=5)
+    start, end = query.plan()
+    query.restart(subscribePattern="orders")
+    assert query.read(start, end) == numbered(0, 5)
+
+
+def test_a_topic_that_is_still_wanted_and_was_deleted_is_missed_beside_one_that_is_left_out(
+    client: Client, new_query: NewQuery
+) -> None:
+    for name in ("orders", "mail"):
+        client.create_topic(name)
+        fill(client, name, 5)
+    query = new_query(subscribePattern="orders|mail", startingOffsets="earliest")
+    query.batch()
+    client.delete_topic("orders")
+    query.restart(subscribePattern="orders")
+    with pytest.raises(DataLost, match=r"orders/0: .* the topic was deleted"):
+        query.batch()
 
 
 # For people

@@ -200,6 +200,33 @@ def test_only_so_much_may_be_staged(start_server: StartServer) -> None:
     assert stage(v2, "x" * 600, writer="w", sequence=2)
 
 
+def test_what_is_taken_back_is_never_stored_and_makes_room(start_server: StartServer) -> None:
+    v2 = V2(start_server("--max-staged-bytes", "1000"), "t")
+    v2.call("POST", "/v2/topics", {"name": "t"}, 201)
+    first = stage(v2, "x" * 300, writer="w", sequence=1)
+    second = stage(v2, "x" * 300, writer="w", sequence=1)
+    stage(v2, "x" * 600, writer="w", sequence=1, expect=429)
+    assert v2.call("POST", "/v2/unstage", {"writer": "w", "sequence": 1, "staged": [first]})["parts"] == 1
+    assert v2.call("POST", "/v2/unstage", {"writer": "w", "sequence": 2}) == {"parts": 0, "bytes": 0}
+    freed = v2.call("POST", "/v2/unstage", {"writer": "w", "sequence": 1})
+    assert (freed["parts"], freed["bytes"] > 300) == (1, True)
+    assert commit(v2, "w", 1, second, expect=409)["error"] == "FAILED_PRECONDITION"
+    assert commit(v2, "w", 1, stage(v2, "x" * 600, writer="w", sequence=1))
+    assert v2.call("POST", "/v2/unstage", {"writer": "a b", "sequence": 1}, 400)["error"] == "INVALID_ARGUMENT"
+
+
+def test_who_begins_anew_needs_no_room_for_what_was_given_up(start_server: StartServer) -> None:
+    v2 = V2(start_server("--max-staged-bytes", "1000"), "t")
+    v2.call("POST", "/v2/topics", {"name": "t"}, 201)
+    path = "/v2/staged?writer=w&sequence=1&topic=t&attempt="
+    given_up = v2.call("POST", f"{path}first", [{"value": "x" * 600}])["staged"]
+    assert v2.call("POST", f"{path}first", [{"value": "x" * 600}], 429)["message"]
+    staged = v2.call("POST", f"{path}second", [{"value": "y" * 600}])["staged"]
+    assert "another attempt" in commit(v2, "w", 1, given_up, expect=409)["message"]
+    assert commit(v2, "w", 1, staged)
+    assert values(v2.read()["messages"]) == ["y" * 600]
+
+
 def test_a_router_is_asked_about_what_is_staged(start_server: StartServer, tmp_path: Any) -> None:
     rules = tmp_path / "rules.toml"
     rules.write_text('[[rule]]\nthen = { label = "seen" }\n')

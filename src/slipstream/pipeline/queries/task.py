@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from slipstream.pipeline.delta.files import Written
+from slipstream.pipeline.source.errors import Lost
 from slipstream.pipeline.source.range import Range
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class Done(msgspec.Struct, frozen=True):
 
     ranges: list[Range]
     written: list[Written]
-    lost: list[Range] = []
+    lost: list[Lost] = []
     """Of the ranges, what went while they were read."""
 
 
@@ -57,7 +58,7 @@ def writer(order: Order) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Rec
             for asked in read:
                 for messages in log.read(asked):
                     _sort(order, asked.incarnation, _of_day(messages, order.day), files)
-        yield _told(Done(read, files.written()))
+        yield _told(Done(read, files.written(), log.lost))
 
     return write
 

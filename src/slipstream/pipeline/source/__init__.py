@@ -5,9 +5,9 @@ make a data source of it. Nothing here leases or acks: who reads a topic for a t
 """
 
 from slipstream.pipeline.source.columns import LOG_SCHEMA
-from slipstream.pipeline.source.errors import ConnectorError, DataLost, InvalidOption
+from slipstream.pipeline.source.errors import ConnectorError, DataLost, InvalidOption, Lost
 from slipstream.pipeline.source.log import Log
 from slipstream.pipeline.source.opening import open_log
 from slipstream.pipeline.source.range import Range
 
-__all__ = ["LOG_SCHEMA", "ConnectorError", "DataLost", "InvalidOption", "Log", "Range", "open_log"]
+__all__ = ["LOG_SCHEMA", "ConnectorError", "DataLost", "InvalidOption", "Log", "Lost", "Range", "open_log"]

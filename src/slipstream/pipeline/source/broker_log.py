@@ -14,7 +14,7 @@ from slipstream.api import OffsetsRequest, OffsetsResponse, ReadQuery, SegmentLi
 from slipstream.client.errors import NotFound, OffsetOutOfRange
 from slipstream.client.part import topic_path
 from slipstream.log_columns import log_columns
-from slipstream.pipeline.source.columns import combined, to_log
+from slipstream.pipeline.source.columns import BESIDE, LOG_SCHEMA, combined, to_log, without_meta
 from slipstream.pipeline.source.errors import removed, replaced
 from slipstream.pipeline.source.log import BATCH_BYTES, BATCH_ROWS, Log
 from slipstream.pipeline.source.range import Range
@@ -66,14 +66,16 @@ class BrokerLog(Log):
 
     # Reading
 
-    def read(self, asked: Range) -> Iterator[pa.RecordBatch]:
+    def read(self, asked: Range, names: Sequence[str] = LOG_SCHEMA.names) -> Iterator[pa.RecordBatch]:
         if not asked.width:
             return
         left = self._left(asked)
+        bare = BESIDE.isdisjoint(names)
         for stored in combined(left.in_files(), BATCH_ROWS, BATCH_BYTES):
-            yield to_log(asked.topic, log_columns(asked.partition, stored))
+            columns = log_columns(asked.partition, without_meta(stored) if bare else stored)
+            yield to_log(asked.topic, columns, names)
         for batch in combined(left.over_http(), BATCH_ROWS, BATCH_BYTES):
-            yield to_log(asked.topic, batch)
+            yield to_log(asked.topic, batch, names)
 
     def _left(self, asked: Range) -> _Left:
         return _Left(self, self._wire, asked, files=self._files)

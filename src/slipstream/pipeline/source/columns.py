@@ -6,9 +6,8 @@ what few messages have, or many have alike, is decoded once for each that differ
 
 from __future__ import annotations
 
-import datetime as dt
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
     from slipstream.broker.envelope import DeadLetter, Envelope, Routing
 
 TIME = pa.timestamp("us", "UTC")
+MILLISECONDS_MAX = (2**63 - 1) // 1000
+"""That fit into such a time."""
 TEXTS = pa.map_(pa.string(), pa.string())
 
 ENVELOPE = pa.struct(
@@ -29,11 +30,12 @@ ENVELOPE = pa.struct(
         ("tenant_id", pa.string()),
         ("idempotency_key", pa.string()),
         ("target_topic", pa.string()),
-        ("partition_override", pa.int32()),
+        ("partition_override", pa.int32()),  # as `partition` is: what names none is not stored
         ("deadline", TIME),
         (
             "retry_policy",
-            pa.struct([("max_attempts", pa.int32()), ("backoff_ms", pa.int64()), ("max_backoff_ms", pa.int64())]),
+            # What a producer asks for may be as large as JSON can carry.
+            pa.struct([("max_attempts", pa.int64()), ("backoff_ms", pa.int64()), ("max_backoff_ms", pa.int64())]),
         ),
         ("labels", TEXTS),
         (
@@ -44,7 +46,7 @@ ENVELOPE = pa.struct(
                     ("original_partition", pa.int32()),
                     ("original_offset", pa.int64()),
                     ("group", pa.string()),
-                    ("attempts", pa.int32()),
+                    ("attempts", pa.int64()),
                     ("last_error", pa.string()),
                     ("reason", pa.string()),
                     ("routed_at", TIME),
@@ -82,21 +84,42 @@ RANGE_SCHEMA = pa.schema(
 """What `content=ranges` has instead."""
 
 
-def to_log(topic: str, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Of the columns of `/v2` reads."""
-    rows = batch.num_rows
-    columns = [
-        batch.column("key"),
-        batch.column("value"),
-        repeated(topic, rows),
-        batch.column("partition"),
-        batch.column("offset"),
-        batch.column("timestamp").cast(TIME),
-        batch.column("attributes"),
-        _decoded(batch.column("envelope"), ENVELOPE, _envelope),
-        _decoded(batch.column("routing"), ROUTING, _routing),
-    ]
-    return pa.record_batch(columns, schema=LOG_SCHEMA)
+BESIDE = frozenset({"headers", "envelope", "routing"})
+"""What a segment keeps in one column, `meta`."""
+
+
+def schema_with(names: Sequence[str]) -> pa.Schema:
+    """Of `LOG_SCHEMA`, only these columns."""
+    return pa.schema([LOG_SCHEMA.field(name) for name in names])
+
+
+def to_log(topic: str, batch: pa.RecordBatch, names: Sequence[str] = LOG_SCHEMA.names) -> pa.RecordBatch:
+    """Of the columns of `/v2` reads. What is not among the names is not looked at."""
+    return pa.record_batch([_column(topic, batch, name) for name in names], schema=schema_with(names))
+
+
+def _column(topic: str, batch: pa.RecordBatch, name: str) -> pa.Array:
+    match name:
+        case "topic":
+            return repeated(topic, batch.num_rows)
+        case "timestamp":
+            return batch.column(name).cast(TIME)
+        case "headers":
+            return batch.column("attributes")
+        case "envelope":
+            return _decoded(batch.column(name), ENVELOPE, _envelope)
+        case "routing":
+            return _decoded(batch.column(name), ROUTING, _routing)
+        case _:
+            return batch.column(name)
+
+
+def without_meta(stored: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns of a segment as if no message had anything beside it, for who wants nothing of that: to take it apart
+    is most of the work."""
+    rows = stored.num_rows
+    empty = pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(bytes(4 * (rows + 1))), pa.py_buffer(b"")])
+    return stored.set_column(stored.schema.get_field_index("meta"), "meta", empty)
 
 
 _REPEATED_ROWS = 1 << 16
@@ -160,7 +183,8 @@ def _dead_letter(found: DeadLetter) -> dict[str, Any]:
         "attempts": found.attempts,
         "last_error": found.last_error,
         "reason": found.reason,
-        "routed_at": dt.datetime.fromtimestamp(found.routed_at_ms / 1000, dt.UTC),
+        # As a number, which has room for any clock; a date ends with the year 9999.
+        "routed_at": max(-MILLISECONDS_MAX, min(found.routed_at_ms, MILLISECONDS_MAX)) * 1000,
     }
 
 

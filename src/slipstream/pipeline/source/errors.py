@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from slipstream.pipeline.source.range import Range
 
 
@@ -16,17 +18,15 @@ class InvalidOption(ConnectorError, ValueError):
     """An option that is not there, or cannot be what it says."""
 
 
-class DataLost(ConnectorError):
-    """Messages that were to be read are gone."""
+class Lost(msgspec.Struct, frozen=True):
+    """Messages that were to be read and are gone."""
 
-    def __init__(self, topic: str, partition: int, start: int, end: int | None, why: str) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.start = start
-        self.end = end
-        """Behind the last that is gone; None where nobody knows."""
-        self.why = why
-        super().__init__(f"{self.story}. {ADVICE}")
+    topic: str
+    partition: int
+    start: int
+    end: int | None
+    """Behind the last that is gone; None where nobody knows."""
+    why: str
 
     @property
     def story(self) -> str:
@@ -39,8 +39,16 @@ class DataLost(ConnectorError):
             gone = f"offsets {self.start} to {self.end - 1} are gone"
         return f"{self.topic}/{self.partition}: {gone}: {self.why}"
 
+
+class DataLost(ConnectorError):
+    """Raised for what is gone, unless it was said to go on without."""
+
+    def __init__(self, lost: Lost) -> None:
+        self.lost = lost
+        super().__init__(f"{lost.story}. {ADVICE}")
+
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return DataLost, (self.topic, self.partition, self.start, self.end, self.why)
+        return DataLost, (self.lost,)
 
 
 ADVICE = (
@@ -51,15 +59,15 @@ ADVICE = (
 REMOVED = "retention removed them before they were read"
 
 
-def removed(asked: Range, earliest: int) -> DataLost:
+def removed(asked: Range, earliest: int) -> Lost:
     """Of the range, what lies before `earliest`."""
-    return DataLost(asked.topic, asked.partition, asked.start, min(earliest, asked.end), REMOVED)
+    return Lost(asked.topic, asked.partition, asked.start, min(earliest, asked.end), REMOVED)
 
 
-def replaced(asked: Range, incarnation: str) -> DataLost:
+def replaced(asked: Range, incarnation: str) -> Lost:
     why = (
         f"the topic was deleted and created again (it was {asked.incarnation}, and is {incarnation})"
         if incarnation
         else "the topic was deleted"
     )
-    return DataLost(asked.topic, asked.partition, asked.start, None, why)
+    return Lost(asked.topic, asked.partition, asked.start, None, why)

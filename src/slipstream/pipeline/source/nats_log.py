@@ -22,7 +22,7 @@ from slipstream.bus.drivers.nats.headers import from_headers
 from slipstream.bus.drivers.nats.place import place_of
 from slipstream.bus.settings import load_settings
 from slipstream.client.portal import LoopThread
-from slipstream.pipeline.source.columns import LOG_SCHEMA, combined
+from slipstream.pipeline.source.columns import LOG_SCHEMA, combined, schema_with
 from slipstream.pipeline.source.errors import ConnectorError, removed, replaced
 from slipstream.pipeline.source.log import BATCH_BYTES, BATCH_ROWS, Log
 from slipstream.pipeline.source.range import Range
@@ -73,7 +73,7 @@ class NatsLog(Log):
         if known is None or not wait_ms:
             return await self._look(topics, since)
         heard = asyncio.Event()
-        async with self._listening(topics, heard):
+        async with self._listening(topics if topics is not None else list(known), heard):
             found = await self._look(topics, since)
             if _reach(found) != _reach(known):
                 return found
@@ -84,16 +84,19 @@ class NatsLog(Log):
         return await self._look(topics, since)
 
     @contextlib.asynccontextmanager
-    async def _listening(self, topics: Sequence[str] | None, heard: asyncio.Event) -> AsyncGenerator[None, None]:
+    async def _listening(self, topics: Sequence[str], heard: asyncio.Event) -> AsyncGenerator[None, None]:
         """To the next message on any of the subjects: whatever is stored is published first. Who may not listen waits
-        for the whole of its time."""
+        for the whole of its time, and so does a topic that is new.
+
+        Only to those: whoever hears all subjects hears the questions of its own look and their answers, and does not
+        wait at all.
+        """
 
         async def hear(_: Msg) -> None:
             heard.set()
 
         nats = self._connection.nats
-        subjects = [f"{self._prefix}>"] if topics is None else [self._prefix + topic for topic in topics]
-        subscriptions = [await nats.subscribe(subject, cb=hear) for subject in subjects]
+        subscriptions = [await nats.subscribe(self._prefix + topic, cb=hear) for topic in topics]
         try:
             for subscription in subscriptions:
                 await subscription.unsubscribe(limit=1)
@@ -162,12 +165,12 @@ class NatsLog(Log):
 
     # Reading
 
-    def read(self, asked: Range) -> Iterator[pa.RecordBatch]:
+    def read(self, asked: Range, names: Sequence[str] = LOG_SCHEMA.names) -> Iterator[pa.RecordBatch]:
         if asked.partition != 0:
             raise ConnectorError(f"{asked.topic} is a stream, with one partition, 0, and no {asked.partition}")
-        yield from combined(self._portal.iterated(self._batches(asked)), BATCH_ROWS, BATCH_BYTES)
+        yield from combined(self._portal.iterated(self._batches(asked, names)), BATCH_ROWS, BATCH_BYTES)
 
-    async def _batches(self, asked: Range) -> AsyncGenerator[pa.RecordBatch, None]:
+    async def _batches(self, asked: Range, names: Sequence[str]) -> AsyncGenerator[pa.RecordBatch, None]:
         try:
             info = await self._info(asked.topic)
             if not self._is_there(asked, info):
@@ -183,7 +186,7 @@ class NatsLog(Log):
                         if gap is None and sequence != following:
                             gap = following
                         following = sequence + 1
-                    yield self._batch(asked.topic, page)
+                    yield self._batch(asked.topic, page, names)
             if gap is None and following < asked.end:
                 gap = following
             if gap is not None:
@@ -249,7 +252,7 @@ class NatsLog(Log):
                 await subscription.unsubscribe()
                 await self._js.delete_consumer(stream, info.name)
 
-    def _batch(self, topic: str, messages: Sequence[Msg]) -> pa.RecordBatch:
+    def _batch(self, topic: str, messages: Sequence[Msg], names: Sequence[str]) -> pa.RecordBatch:
         places = [place_of(msg.reply) for msg in messages]
         taken = [from_headers(msg.headers) for msg in messages]
         count = len(messages)
@@ -266,9 +269,10 @@ class NatsLog(Log):
                 [list(attributes.items()) or None for attributes, _ in taken], LOG_SCHEMA.field("headers").type
             ),
         }
+        schema = schema_with(names)
         return pa.record_batch(
-            [columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in LOG_SCHEMA],
-            schema=LOG_SCHEMA,
+            [columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in schema],
+            schema=schema,
         )
 
     def _run(self, work: Callable[[], Coroutine[Any, Any, T]], what: str) -> T:

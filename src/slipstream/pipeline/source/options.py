@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from enum import Flag, auto
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -108,7 +109,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     bus: Literal["slipstream", "nats"] = "slipstream"
     nats: dict[str, str] = {}
-    """Settings of the bus that were given; the environment has the rest."""
+    """Settings of the bus: where it is, as it was given or as the environment of the driver says, so that tasks on
+    other machines find the same. Theirs has the rest."""
     topics: tuple[str, ...] | None = None
     pattern: str | None = None
     assigned: dict[str, tuple[int, ...]] | None = None
@@ -159,6 +161,27 @@ def write_options(given: Mapping[str, str]) -> Options:
     return _Parser(given, Use.SINK).writing()
 
 
+_OF_NATS = {"natsUrl": "nats_url", "natsCredsPath": "nats_creds_path", "busPrefix": "prefix"}
+"""Options, and what the bus calls them."""
+
+
+def nats_options(given: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Where NATS is: what is given of it, and the rest as the environment of this process says, for those who have
+    another. Of credentials there is the path; a seed is a secret, and goes nowhere."""
+    from slipstream.bus.errors import InvalidArgument  # noqa: PLC0415 - here and below: for who reads NATS
+    from slipstream.bus.settings import load_settings  # noqa: PLC0415
+
+    try:
+        settings = load_settings({"driver": "nats"} | {_OF_NATS[name]: value for name, value in (given or {}).items()})
+    except InvalidArgument as error:
+        raise InvalidOption(str(error)) from error
+    found = {"natsUrl": settings.nats_url, "busPrefix": settings.prefix}
+    if settings.nats_creds_path:
+        # Tasks do not run in the directory of the driver.
+        found["natsCredsPath"] = str(Path(settings.nats_creds_path).absolute())
+    return found
+
+
 class _Parser:
     def __init__(self, given: Mapping[str, str], use: Use) -> None:
         self._given: dict[str, str] = {}
@@ -176,15 +199,14 @@ class _Parser:
 
     def _connection(self) -> dict[str, Any]:
         bus = self._word("bus", "slipstream", ("slipstream", "nats"))
-        of_nats = {"natsUrl": "nats_url", "natsCredsPath": "nats_creds_path", "busPrefix": "prefix"}
-        nats = {setting: self._given[name] for name, setting in of_nats.items() if name in self._given}
-        if bus == "slipstream" and nats:
-            raise InvalidOption(f"option {next(name for name in of_nats if name in self._given)} needs bus=nats")
+        given = {name: self._given[name] for name in _OF_NATS if name in self._given}
+        if bus == "slipstream" and given:
+            raise InvalidOption(f"option {next(iter(given))} needs bus=nats")
         if bus == "nats" and "url" in self._given:
             raise InvalidOption("option url is for a Slipstream server: with bus=nats say natsUrl")
         return {
             "bus": bus,
-            "nats": nats,
+            "nats": {_OF_NATS[name]: value for name, value in nats_options(given).items()} if bus == "nats" else {},
             "url": self._given.get("url") or os.environ.get("SLIPSTREAM_URL") or DEFAULT_URL,
             "fail_on_data_loss": self._flag("failOnDataLoss", default=True),
         }

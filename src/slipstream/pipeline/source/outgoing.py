@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 
 REQUEST_BYTES = 512 << 10
 REQUEST_MESSAGES = 5_000
-"""In one request, about: half of what a server takes unless it is told otherwise."""
+"""In one request, at most, unless a single message is larger. A server takes 16 MiB (max_batch_bytes) and 10,000
+messages (max_batch_messages) if it is told nothing else, but everybody waits while it takes a request apart."""
+MESSAGE_BYTES = 64
+"""What the names of the fields and the lengths take of a message, at most."""
+
+_encode = msgspec.msgpack.Encoder().encode
 
 Request = tuple[str, list["ProduceMessage[bytes]"]]
 """A topic, and messages for it."""
@@ -84,7 +89,7 @@ def requests_of(batches: Iterable[pa.RecordBatch], topic: str | None) -> Iterato
     sizes: dict[str, int] = {}
     for batch in batches:
         for name, message in _messages(batch, topic):
-            size = len(message.value) + len(message.key or b"") + 64
+            size = _size(message)
             if name in waiting and (sizes[name] + size > REQUEST_BYTES or len(waiting[name]) >= REQUEST_MESSAGES):
                 yield name, waiting.pop(name)
             if name not in waiting:
@@ -92,6 +97,14 @@ def requests_of(batches: Iterable[pa.RecordBatch], topic: str | None) -> Iterato
             waiting[name].append(message)
             sizes[name] += size
     yield from waiting.items()
+
+
+def _size(message: ProduceMessage[bytes]) -> int:
+    """On its way, at most."""
+    size = len(message.value) + len(message.key or b"") + MESSAGE_BYTES
+    if message.attributes is None and message.envelope is None:
+        return size
+    return size + len(_encode((message.attributes, message.envelope)))
 
 
 def _messages(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, ProduceMessage[bytes]]]:

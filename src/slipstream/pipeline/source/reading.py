@@ -45,10 +45,9 @@ def read_task(options: Options, task: InputPartition) -> Iterator[pa.RecordBatch
     names = schema_of(options).names
     _spare_what_is_imported()
     with log_of(options) as log:
-        batches = chain.from_iterable(log.read(each) for each in task.ranges)
+        batches = chain.from_iterable(log.read(each, names) for each in task.ranges)
         # The ends of ranges are often small, and Spark pays for every batch.
-        for batch in combined(batches, BATCH_ROWS // 2, BATCH_BYTES // 2):
-            yield batch.select(names)
+        yield from combined(batches, BATCH_ROWS // 2, BATCH_BYTES // 2)
 
 
 @cache

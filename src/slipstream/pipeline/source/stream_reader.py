@@ -55,6 +55,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._batch_at = time.monotonic()
         """When there was something last."""
         self._told: set[str] = set()
+        """Topics of which it was said that they are not there yet …"""
+        self._left_out: set[str] = set()
+        """… and that they are not wanted any more."""
 
     # Where to begin, and how far to go
 
@@ -135,6 +138,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         opened = self._open()
         found = {}
         for name, left in begin.topics.items():
+            if not self._is_wanted(name):
+                continue
             topic = standing.get(name)
             if topic is None or topic.incarnation != left.incarnation:
                 incarnation = topic.incarnation if topic is not None else ""
@@ -155,6 +160,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     positions[each.number] = max(left_at, each.first)
             found[name] = TopicOffsets(topic.incarnation, positions)
         return found
+
+    def _is_wanted(self, name: str) -> bool:
+        """A checkpoint may speak of more than the options do now. What was left out is no loss."""
+        if self._options.wants(name):
+            return True
+        if name not in self._left_out:
+            log.info("%s is read no more: the options leave it out, and so does the checkpoint from now on", name)
+            self._left_out.add(name)
+        return False
 
     def _reached(self, from_: TopicOffsets, topic: TopicStanding, rows: int) -> TopicOffsets:
         """All partitions up to the same offset, for that many rows are in them together."""
@@ -177,11 +191,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._look()
         assert self._standing is not None
         standing = self._standing
-        there = [self._there(each, standing) for each in ranges]
-        return [Task(each) for each in tasks_of(filter(None, there), self._options.tasks_min)]
+        there = [each for each in (self._there(each, standing) for each in ranges) if each is not None]
+        tasks = tasks_of(there, self._options.tasks_min)
+        gone = [each for each in there if not each.width]
+        if gone and self._options.content == "ranges":
+            # Nothing of them is left to read. Who gets the ranges sees where they begin, and so what is missing.
+            tasks.append(gone)
+        return [Task(each) for each in tasks]
 
     def _there(self, asked: Range, standing: Standing) -> Range | None:
         """What is gone is said here, once, and not by every task; the tasks say what goes while they read."""
+        if not self._is_wanted(asked.topic):
+            return None
         topic = standing.get(asked.topic)
         if topic is None or topic.incarnation != asked.incarnation:
             self._open().lose(replaced(asked, topic.incarnation if topic is not None else ""))
@@ -189,7 +210,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first = next((each.first for each in topic.partitions if each.number == asked.partition), 0)
         if asked.start < first:
             self._open().lose(removed(asked, first))
-        return replace(asked, start=max(asked.start, first))
+        return replace(asked, start=min(max(asked.start, first), asked.end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(self._options, partition)

@@ -1,8 +1,9 @@
-"""Committing what was staged, and asking how far a writer has come. Staging is in `hot`, for it carries messages."""
+"""Committing what was staged, taking it back, and asking how far a writer has come. Staging is in `hot`, for it carries
+messages."""
 
 from __future__ import annotations
 
-from slipstream.api import CommitRequest, CommitResponse, WriterInfo
+from slipstream.api import CommitRequest, CommitResponse, Unstaged, UnstageRequest, WriterInfo
 from slipstream.engine import Answer
 from slipstream.server.v2.endpoint import Call, Endpoint
 
@@ -13,6 +14,12 @@ async def commit(call: Call) -> CommitResponse:
     committed = call.engine.commit(answer, request.writer, request.sequence, request.staged)
     await answer
     return CommitResponse(committed)
+
+
+async def unstage(call: Call) -> Unstaged:
+    request: UnstageRequest = call.body
+    parts = call.engine.unstage(request.writer, request.sequence, request.staged)
+    return Unstaged(len(parts), sum(part.size for part in parts))
 
 
 async def show_writer(call: Call) -> WriterInfo:
@@ -30,6 +37,14 @@ ENDPOINTS = [
         body=CommitRequest,
         answer=CommitResponse,
         handler=commit,
+    ),
+    Endpoint(
+        method="POST",
+        path="/v2/unstage",
+        summary="Forget what was staged",
+        body=UnstageRequest,
+        answer=Unstaged,
+        handler=unstage,
     ),
     Endpoint(
         method="GET",

@@ -167,7 +167,7 @@ class Hot:
 
         def keep(messages: list[NewMessage]) -> None:
             size = len(exchange.body)
-            part = self.engine.stage(query.writer, query.sequence, query.topic, messages, size)
+            part = self.engine.stage(query.writer, query.sequence, query.topic, messages, size, query.attempt)
             Reply(exchange).send(Staged(part.id, len(messages), size))
 
         self._routed(exchange, request, keep)
