@@ -78,7 +78,7 @@ def _family(seen: Seen, slip: str) -> list[dict[str, Any]]:
               UNION
               SELECT r.correlation_id FROM slip_runs r JOIN family f ON r.parent = f.correlation_id)
             SELECT r.* FROM slip_runs r JOIN family USING (correlation_id)
-            ORDER BY r.begun_at, r.run LIMIT {ROWS_MAX}"""
+            ORDER BY r.begun_at, r.correlation_id, r.run LIMIT {ROWS_MAX}"""
     )
 
 
@@ -86,7 +86,7 @@ def _slip(seen: Seen, slip: str, runs: list[dict[str, Any]], *, is_chosen: bool)
     names = ", ".join(literal(name) for name in {run["correlation_id"] for run in runs})
     steps = seen.rows(
         f"""SELECT * FROM slip_steps WHERE correlation_id IN ({names})
-            ORDER BY coalesce(began_at, ended_at, last_at), attempt LIMIT {ROWS_MAX}"""
+            ORDER BY coalesce(began_at, ended_at, last_at), correlation_id, step, attempt LIMIT {ROWS_MAX}"""
     )
     rows = list(_tree(slip, runs, steps, 0, set()))[:ROWS_MAX]
     last = next(run for run in reversed(runs) if run["correlation_id"] == slip) if _has(runs, slip) else runs[-1]
