@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from slipstream.pipeline.errors import InvalidPipeline
 from slipstream.pipeline.looking import NoSuchTable, Tables
 from slipstream.pipeline.report import render
 from slipstream.pipeline.tables import TABLES
-from tests.pipeline.sample_tables import END, make_all, make_table
+from tests.pipeline.sample_tables import END, make_all, make_far, make_table
 
 
 class Page(HTMLParser):
@@ -146,6 +147,25 @@ def test_rows_with_nothing_in_them_are_shown(tmp_path: Path) -> None:
     page = Page(render(Tables(tmp_path), now=END))
     assert "60 jobs" not in page.text
     assert "None" not in page.text
+
+
+@pytest.mark.parametrize("time_us", [-98_217_187_199_000_000, 316_516_204_800_000_000])
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_times_that_python_has_not_do_not_take_the_rest_with_them(tmp_path: Path, time_us: int, is_alone: bool) -> None:
+    if not is_alone:
+        make_all(tmp_path)
+    make_far(tmp_path, time_us, names=[name for name, table in TABLES.items() if "date" not in table.partition_by])
+    text = Page(render(Tables(tmp_path), now=END)).text
+    assert ("60 jobs" in text or "61 jobs" in text) is not is_alone
+    shown = Page(render(Tables(tmp_path), now=END, run="far")).text
+    assert "-1143-08-15T00:00:01Z" in shown or "+12000-01-01T00:00:00Z" in shown
+
+
+@pytest.mark.parametrize("days", [-1, 0, 3_661, 999_999_999])
+def test_a_span_that_makes_no_sense_is_refused(tmp_path: Path, days: int) -> None:
+    make_table(tmp_path, "stuck_slips")
+    with pytest.raises(InvalidPipeline, match=r"plots show up to 3660 days, and not .*: say 24h, or 7d"):
+        render(Tables(tmp_path), now=END, span=dt.timedelta(days=days))
 
 
 def test_a_table_of_another_release_does_not_take_the_rest_with_it(tmp_path: Path) -> None:
