@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     "--keep", type=Pair(), multiple=True, metavar="NAME=DAYS", help="How long a table keeps its rows; 0 for ever."
 )
 @click.option("--old-versions", type=Duration(), help="How long what only old versions have can be read; 1h at least.")
-@click.option("--force", is_flag=True, help="Also less than 1h: nobody reads or writes the tables now.")
+@click.option("--force", is_flag=True, help="Also less than 1h: nobody may read or write the tables now.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
 @tables_option
 @click.option("--json", "as_json", is_flag=True, help="Answer with JSON, for machines.")
@@ -39,7 +39,7 @@ def maintain(
 
     May run beside the pipeline, every night for instance. How long a table keeps its rows is in the documentation of
     the tables, unless --keep says otherwise. Old versions can be read for 7 days where a table is appended to, and for
-    an hour where its rows change.
+    an hour where its rows change. With --force they may go at once; while a pipeline runs on these tables, it refuses.
 
     \b
     [bold]Examples[/]
@@ -69,8 +69,8 @@ def maintain(
 
 
 def _days(name: str, text: str) -> int:
-    if not text.isdecimal():
-        raise click.UsageError(f"--keep {name}={text}: type a number of days, such as {name}=30; 0 is for ever")
+    if not text.isdecimal() or len(text) > 9:
+        raise click.UsageError(f"--keep {name}={text:.20}: type a number of days, such as {name}=30; 0 is for ever")
     return int(text)
 
 
