@@ -75,4 +75,5 @@ def test_how_long_rows_are_kept_can_be_said(root: Path) -> None:
 
 def test_where_there_are_no_tables_it_is_said(tmp_path: Path) -> None:
     assert "slipstream pipeline run" in run(tmp_path).stdout
+    assert "no tables in [/] yet" in run(Path("[/]")).stdout
     assert "slipstream pipeline run" in run(tmp_path, "--table", "messages", expect=3).stderr

@@ -6,6 +6,7 @@ import datetime as dt
 from typing import TYPE_CHECKING
 
 import rich_click as click
+from rich.markup import escape
 
 from slipstream.cli.complete import complete_table
 from slipstream.cli.output import EXIT_CODES, Output, answering
@@ -65,7 +66,7 @@ def maintain(
             else:
                 _say(output, each, dry_run)
         if not is_any:
-            output.say(f"no tables in {root} yet: make them with  slipstream pipeline run --once")
+            output.say(f"no tables in {escape(str(root))} yet: make them with  slipstream pipeline run --once")
 
 
 def _days(name: str, text: str) -> int:
