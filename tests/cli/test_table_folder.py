@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from deltalake.exceptions import DeltaError
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, StreamingQueryException
 
 from slipstream.cli.table_folder import exit_code

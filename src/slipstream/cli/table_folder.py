@@ -69,7 +69,7 @@ def _of_spark() -> tuple[type[Exception], ...]:
     """None where it was not started: looking at tables needs none of it."""
     if sys.modules.get("pyspark") is None:
         return ()
-    from py4j.protocol import Py4JError  # noqa: PLC0415
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
     return PySparkException, Py4JError
