@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,38 @@ def test_what_writes_or_looks_elsewhere_is_refused(tables: Tables, folder: Path,
         list(tables.query(sql.replace("{root}", str(tables.root))))
     assert said in str(refused.value)
     assert everything_in(folder) == before
+
+
+SPACES = [each for each in map(chr, range(0x10000)) if each.isspace() or unicodedata.category(each) == "Cf"]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "with x as ({}copy (select 1) to '{root}/x.csv') select * from x",
+        "with{}x{}as{}({}copy{}(select 1){}to '{root}/x.csv') select * from x",
+        "explain{}analyze{}copy{}(select 1) to '{root}/x.csv'",
+        "{}{}copy{}(pivot messages on topic using count(*)) to '{root}/x.csv'",
+        "select 1 --{}\n;copy (select 1) to '{root}/x.csv'",
+        "select * from {}query{}('select 1')",
+        "select * from query {} ('select 1')",
+    ],
+)
+def test_no_kind_of_space_hides_a_word(tables: Tables, folder: Path, sql: str) -> None:
+    before = everything_in(folder)
+    for space in SPACES:
+        with pytest.raises(QueryRefused):
+            list(tables.query(sql.replace("{root}", str(tables.root)).replace("{}", space)))
+    assert everything_in(folder) == before
+
+
+def test_spaces_of_unicode_are_spaces(tables: Tables) -> None:
+    assert list(tables.query("select\u00a0'a\u00a0b'")) == [("a\u00a0b",)]
+
+
+def test_what_is_no_text_is_refused(tables: Tables) -> None:
+    with pytest.raises(QueryRefused, match="is no text"):
+        tables.query("select '\udcff'")
 
 
 def test_a_condition_cannot_write_either(tables: Tables, folder: Path) -> None:

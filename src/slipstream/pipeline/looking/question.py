@@ -21,17 +21,20 @@ if TYPE_CHECKING:
 _READING = {"SELECT", "MULTI"}
 """DESCRIBE, SHOW and SUMMARIZE count as SELECT, and PIVOT as MULTI."""
 
-_WRITING = {"copy", "create", "insert"}
+_WRITING = ("copy", "create", "insert")
 """Words that make something, wherever they stand."""
 
 _RUNNING = re.compile(r"query|json_execute_serialized_sql|\w+_external_resource(_type)?")
 """Functions that run what a text says, or that reach out."""
+
+_TOLD = re.compile(rf"{'|'.join(_WRITING)}|{_RUNNING.pattern}", re.IGNORECASE)
 
 _WORD = re.compile(r'[^\W\d]\w*|"(?:[^"]|"")*"')
 
 
 def check_question(connection: DuckDBPyConnection, sql: str) -> None:
     """Raises QueryRefused for what is no question, and duckdb.Error for what nobody understands."""
+    _check_letters(sql)
     kind, words = _kind(connection, sql), _words(sql)
     if kind == "EXPLAIN":
         kind = f"EXPLAIN of {inner}" if (inner := _kind(connection, _explained(sql, words))) not in _READING else inner
@@ -45,6 +48,15 @@ def check_question(connection: DuckDBPyConnection, sql: str) -> None:
             )
         if word.is_called and _RUNNING.fullmatch(word.text.strip('"')):
             raise QueryRefused(f"{word.text} runs what nobody has seen: ask for it with SELECT")
+
+
+def _check_letters(sql: str) -> None:
+    """DuckDB takes spaces of Unicode for spaces, and its tokenizer takes them for letters: a word could hide."""
+    if any("\ud800" <= each <= "\udfff" for each in sql):
+        raise QueryRefused("it has bytes in it that are no UTF-8, and is no text")
+    is_unseen = any(not each.isprintable() and each not in "\t\n\r" for each in sql)
+    if is_unseen and (hidden := _TOLD.search(sql)):
+        raise QueryRefused(f"it has characters that cannot be seen, and {hidden[0]}: type it with plain spaces")
 
 
 def _kind(connection: DuckDBPyConnection, sql: str) -> str:
@@ -75,7 +87,7 @@ def _words(sql: str) -> list[_Word]:
     found = []
     for (at, kind), text, following in zip(tokens, texts, [*texts[1:], ""], strict=True):
         if kind not in {"string_const", "numeric_const"}:
-            word = _WORD.match(text)
+            word = _WORD.search(text)
             found.append(_Word(word[0].lower() if word else text[:1], at, following.startswith("(")))
     return found
 
