@@ -78,7 +78,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     sync_interval_ms: Annotated[int, _storage("How often 'interval' syncs.", ge=1)] = 100
     journal_bytes: Annotated[int, _storage("A journal file is turned into segments at this size …", ge=4096)] = 64 << 20
     journal_changes: Annotated[int, _storage("… or with this many changes …", ge=1)] = 300_000
-    journal_age_ms: Annotated[int, _storage("… or at this age.", ge=1)] = 3600 * 1000
+    journal_age_ms: Annotated[int, _storage("… or at this age …", ge=1)] = 3600 * 1000
+    journal_idle_ms: Annotated[
+        int, _storage("… or, a sixteenth full, when nothing has been stored for this long.", ge=1)
+    ] = 2000
     compaction_backlog_max: Annotated[
         int, _storage("Closed journal files that may wait for compaction before producers have to.", ge=1)
     ] = 4
@@ -202,6 +205,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             journal_bytes=self.journal_bytes,
             journal_changes=self.journal_changes,
             journal_age_ms=self.journal_age_ms,
+            journal_idle_ms=self.journal_idle_ms,
             compaction_backlog_max=self.compaction_backlog_max,
             journal_queue_bytes=self.journal_queue_bytes,
             compaction_process=self.compaction_process,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
@@ -19,6 +20,9 @@ LATEST_MS = 253_402_300_799_999
 """The end of the year 9999."""
 LARGEST = (1 << 63) - 1
 """What a column of whole numbers holds."""
+
+LARGEST_SUM = (1 << 62) - 1
+"""Where sums end."""
 
 ENDED = {"JOB_STATE_PARTIAL", "JOB_STATE_COMPLETED", "JOB_STATE_FAILED"}
 
@@ -147,10 +151,13 @@ def _whole(number: int) -> int:
 
 
 def job_snapshots(statuses: Iterable[Row]) -> list[Row]:
-    """The latest of each job, by what it says of when, and then by its place."""
+    """The latest of each job, by what it says of when, and then by its place. What says nothing of when, or something
+    that is more than five minutes ahead of the broker, is not believed."""
     jobs: dict[str, list[Row]] = {}
     for status in statuses:
-        jobs.setdefault(status["job_id"], []).append(status)
+        latest_at = status["timestamp"] + dt.timedelta(minutes=5)
+        told_at = min(status["told_at"], latest_at) if status["timestamp_ms"] > 0 else status["timestamp"]
+        jobs.setdefault(status["job_id"], []).append(status | {"told_at": told_at})
     rows: list[Row] = []
     for job_id, told in jobs.items():
         latest = max(told, key=lambda status: (status["told_at"], status["offset"], status["partition"]))
@@ -205,7 +212,8 @@ def _summed(tables: Tables, period: str, period_of: Callable[[Any], Any], column
             continue
         of = period_of(row["timestamp"])
         empty: Row = {"tenant": tenant, period: of, **dict.fromkeys(columns, 0)}
-        rows.setdefault((tenant, of), empty)[column] += amount
+        found = rows.setdefault((tenant, of), empty)
+        found[column] = min(found[column] + amount, LARGEST_SUM)
     return list(rows.values())
 
 

@@ -286,6 +286,9 @@ def _odd_logs(at_ms: int) -> Iterator[Said]:
     for size in ("", "12 bytes", "-5", "+7", " 8", "٣", "1e3", "9" * 18, "9" * 19, "007"):
         fields = {"step": "stored", "bytes": size, "tenant": "odd"}
         yield Said(LOGS, b"job-odd", JobLog(job_id="job-odd", fields=fields, timestamp_ms=at_ms).SerializeToString())
+    for _ in range(15):  # together more than a column holds
+        fields = {"step": "stored", "bytes": "9" * 18, "tenant": "liar"}
+        yield Said(LOGS, b"job-odd", JobLog(job_id="job-odd", fields=fields, timestamp_ms=at_ms).SerializeToString())
     # Nothing but a beginning: minutes count it, days do not.
     alone = JobLog(job_id="job-odd", fields={"step": "started", "tenant": "lonely"}, timestamp_ms=at_ms)
     alone.level = 17  # type: ignore[assignment]

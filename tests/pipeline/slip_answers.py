@@ -109,6 +109,8 @@ def _whole(told: Row, name: str) -> int:
     value = told.get(name, 0)
     if not isinstance(value, int) or isinstance(value, bool):
         raise Malformed(f"{name} {value!r} is no whole number")
+    if value > 1_000_000_000:
+        raise Malformed(f"{name} {value} is too many")
     return value
 
 
@@ -118,6 +120,8 @@ def _number(told: Row, name: str) -> float | None:
         return None
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise Malformed(f"{name} {value!r} is no number")
+    if abs(value) > 100 * 366 * 86_400_000:
+        raise Malformed(f"{name} {value} is more than a hundred years")
     return float(value)
 
 
@@ -320,6 +324,7 @@ def run_lineage(events: Iterable[Row], steps: Iterable[Row]) -> list[Row]:
                 row["position"] = position if row["position"] is None else max(row["position"], position)
                 row["parent_step_id"] = max(row["parent_step_id"], before)
                 row["parent_run_id"] = max(row["parent_run_id"], event["parent"])
+                row["last_at"] = max(row["last_at"] or event["at"], event["at"])
     for event in attempts(events):
         row = row_of(event, event["step"])
         row["first_at"] = min(row["first_at"] or event["at"], event["at"])

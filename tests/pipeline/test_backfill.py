@@ -7,11 +7,14 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from slipstream.pipeline.backfill import backfill
+from slipstream.pipeline.delta import DeltaFolder
+from slipstream.pipeline.delta.folder import REMOVED_BEFORE
 from slipstream.pipeline.errors import PipelineError
 from slipstream.pipeline.queries import queries_of
 from slipstream.pipeline.run import Pipeline
@@ -40,6 +43,10 @@ def made(spark: SparkSession, broker: MemoryBroker, tables: Path) -> Pipeline:
     return Pipeline(spark, load_settings({"url": broker.url, "tables": str(tables)}, {}))
 
 
+def folder_of(tables: Path) -> DeltaFolder:
+    return DeltaFolder(tables)
+
+
 def day_of(pipeline: Pipeline) -> dt.date:
     (found,) = set(pipeline.folder.open(TABLES["messages"]).to_pyarrow_table().column("date").to_pylist())
     assert isinstance(found, dt.date)
@@ -63,22 +70,97 @@ def test_a_day_that_was_decoded_wrongly_comes_right(
         assert_same_tables(name, tables / name, right / name)
 
 
-def test_a_day_of_which_the_log_has_less_is_left_as_it_is(
+def test_what_the_log_has_no_more_stays(spark: SparkSession, broker: MemoryBroker, right: Path, tmp_path: Path) -> None:
+    """However many rows come out of quarantine in the same table."""
+    tables = tmp_path / "tables"
+    shutil.copytree(right, tables)
+    pipeline = made(spark, broker, tables)
+    folder = pipeline.folder
+    letters = TABLES["dead_letters"]
+    gone = folder.select(letters, "job_id <> ''").slice(0, 1)
+    offset = pa.array([1 << 40], pa.int64())
+    gone = gone.set_column(gone.column_names.index("offset"), "offset", offset)
+    folder.delete(letters, "partition = 0")
+    write_deltalake(str(tables / "dead_letters"), gone, mode="append")
+    backfill(pipeline, queries_of(["dead_letters"]), day_of(pipeline))
+    found = folder.select(letters, "true")
+    assert found.num_rows == folder_of(right).count(letters, "true") + 1
+    assert 1 << 40 in found.column("offset").to_pylist()
+    examples = folder.select(TABLES["dead_letter_causes"], "true").column("example_offset").to_pylist()
+    assert 1 << 40 in examples, "and what is made of it has it, too"
+
+
+def test_what_was_made_of_rows_that_are_past_their_time_stays(
     spark: SparkSession, broker: MemoryBroker, right: Path, tmp_path: Path
+) -> None:
+    """As if retention had removed older logs and letters, which were counted while they were there."""
+    tables = tmp_path / "tables"
+    shutil.copytree(right, tables)
+    pipeline = made(spark, broker, tables)
+    folder = pipeline.folder
+    for name in ("job_logs", "dead_letters"):
+        keep_from = {REMOVED_BEFORE: (day_of(pipeline) + dt.timedelta(days=1)).isoformat()}
+        folder.open(TABLES[name]).alter.set_table_properties(keep_from, raise_if_not_exists=False)
+    folder.open(TABLES["tenant_usage"]).update({"stored": "stored + 1000"}, predicate="true")
+    folder.open(TABLES["dead_letter_causes"]).update({"count": '"count" + 1000'}, predicate="true")
+    before = {name: folder.select(TABLES[name], "true") for name in ("tenant_usage", "dead_letter_causes")}
+    backfill(pipeline, queries_of(["job_logs"]), day_of(pipeline))
+    for name, rows in before.items():
+        assert folder.select(TABLES[name], "true").equals(rows)
+    assert_same_tables("job_snapshots", tables / "job_snapshots", right / "job_snapshots")
+
+
+def test_rows_that_nothing_says_any_more_go(
+    spark: SparkSession, broker: MemoryBroker, right: Path, tmp_path: Path
+) -> None:
+    """As if an older release had read another host, and another step, out of the same messages."""
+    tables = tmp_path / "tables"
+    shutil.copytree(right, tables)
+    pipeline = made(spark, broker, tables)
+    folder = pipeline.folder
+    for name in ("dead_letters", "dead_letter_causes"):
+        folder.open(TABLES[name]).update({"host": "'wrong.example'"}, predicate="failure_code <> ''")
+    for name in ("slip_events", "slip_steps"):
+        folder.open(TABLES[name]).update({"step": "'wrong'"}, predicate="step = 'check'")
+    backfill(pipeline, queries_of([]), day_of(pipeline))
+    for name in ("dead_letters", "dead_letter_causes", "slip_events", "slip_steps"):
+        assert_same_tables(name, tables / name, right / name)
+
+
+def test_somebody_who_is_killed_between_a_day_and_what_is_made_of_it_is_followed(
+    spark: SparkSession, broker: MemoryBroker, right: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables = tmp_path / "tables"
     shutil.copytree(right, tables)
     pipeline = made(spark, broker, tables)
     folder = pipeline.folder
-    more = folder.select(TABLES["dead_letters"], "true").slice(0, 1)
-    # A row that retention has removed from the log since.
-    write_deltalake(str(tables / "dead_letters"), more, mode="append")
-    there = folder.count(TABLES["dead_letters"], "true")
-    with pytest.raises(PipelineError, match=r"the log has \d+ rows for dead_letters, and the table has \d+"):
-        backfill(pipeline, queries_of(["dead_letters"]), day_of(pipeline))
-    assert folder.count(TABLES["dead_letters"], "true") == there
-    backfill(pipeline, queries_of(["dead_letters"]), day_of(pipeline), force=True)
-    assert folder.count(TABLES["dead_letters"], "true") == there - 1
+    for name in ("dead_letters", "dead_letter_causes"):
+        folder.open(TABLES[name]).update({"host": "'wrong.example'"}, predicate="failure_code <> ''")
+
+    def die(*_: object) -> None:
+        raise OSError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaFolder, "renew", die)
+        with pytest.raises(OSError, match="killed"):
+            backfill(pipeline, queries_of(["dead_letters"]), day_of(pipeline))
+    made(spark, broker, tables).run(queries_of(["dead_letters"]), once=True)
+    for name in ("dead_letters", "dead_letter_causes", "job_throughput", "tenant_usage"):
+        assert_same_tables(name, tables / name, right / name)
+
+
+def test_stopped_in_time_it_changes_nothing(
+    spark: SparkSession, broker: MemoryBroker, right: Path, tmp_path: Path
+) -> None:
+    tables = tmp_path / "tables"
+    shutil.copytree(right, tables)
+    pipeline = made(spark, broker, tables)
+    day = day_of(pipeline)
+    versions = {name: pipeline.folder.open(TABLES[name]).version() for name in TABLES}
+    pipeline.stop()
+    with pytest.raises(PipelineError, match="nothing of the day was changed"):
+        backfill(pipeline, queries_of(["job_logs"]), day)
+    assert {name: pipeline.folder.open(TABLES[name]).version() for name in TABLES} == versions
 
 
 def test_another_day_changes_nothing(spark: SparkSession, broker: MemoryBroker, right: Path, tmp_path: Path) -> None:

@@ -10,16 +10,18 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from slipstream.client import Client
 from slipstream.pipeline.delta import DeltaFolder
 from slipstream.pipeline.errors import PipelineError, TablesBusy, TablesUnfit
 from slipstream.pipeline.folder_lock import locked
 from slipstream.pipeline.queries import QUERIES, queries_of
 from slipstream.pipeline.run import Pipeline, start_over
 from slipstream.pipeline.settings import load_settings
+from slipstream.pipeline.stream import Stream
 from slipstream.pipeline.tables import TABLES
 from slipstream.testing import MemoryBroker
 from tests.pipeline.compare import assert_same_tables
-from tests.pipeline.story import tell
+from tests.pipeline.story import produce, story, tell
 
 COUNT = 400
 
@@ -126,6 +128,66 @@ def test_a_table_that_is_made_of_others_is_made_again(
         shutil.rmtree(tables / name)
     a_pipeline(spark, broker, tables).run(queries_of([]), once=True)
     assert_same(tables, uninterrupted)
+
+
+def test_a_table_that_somebody_has_begun_to_make_is_made(
+    spark: SparkSession, broker: MemoryBroker, uninterrupted: Path, tmp_path: Path
+) -> None:
+    """As where one was killed, or stopped before anything came: the table is there, and nothing in it."""
+    tables = tmp_path / "tables"
+    shutil.copytree(uninterrupted, tables)
+    for name in ("job_snapshots", "slip_runs", "run_lineage"):
+        shutil.rmtree(tables / name)
+        DeltaFolder(tables).open(TABLES[name])
+    a_pipeline(spark, broker, tables).run(queries_of(["job_snapshots"]), once=True)
+    a_pipeline(spark, broker, tables).run(queries_of(["slip_runs"]), once=True)
+    a_pipeline(spark, broker, tables).run(queries_of(["messages"]), once=True)
+    assert_same(tables, uninterrupted)
+
+
+def test_a_table_that_is_made_again_has_the_batch_that_comes_just_then(spark: SparkSession, tmp_path: Path) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    with MemoryBroker() as broker:
+        tell(broker.url, COUNT)
+        a_pipeline(spark, broker, parts).run([QUERIES["slips"]], once=True)
+        for name in ("step_metrics", "slip_runs"):
+            shutil.rmtree(parts / name)
+        with Client(broker.url) as client:
+            produce(client, story(COUNT + 300, seed=2))
+        a_pipeline(spark, broker, parts).run([QUERIES["slips"]], once=True)
+        a_pipeline(spark, broker, whole).run([QUERIES["slips"]], once=True)
+    for name in ("slip_steps", "step_metrics", "slip_runs"):
+        assert_same_tables(name, parts / name, whole / name)
+
+
+def test_what_is_committed_in_part_is_not_read_again(
+    spark: SparkSession, broker: MemoryBroker, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention may have removed it from the log meanwhile; the files are there."""
+
+    def die(*_: object, **__: object) -> bool:
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaFolder, "fold", die)
+        with pytest.raises(PipelineError, match="no space left"):
+            a_pipeline(spark, broker, tmp_path).run([QUERIES["jobs"]], once=True)
+    monkeypatch.setattr(Stream, "write", lambda *_: pytest.fail("it was read again"))
+    a_pipeline(spark, broker, tmp_path).run([QUERIES["jobs"]], once=True)
+    for name in ("job_status", "job_snapshots", "tenant_usage"):
+        assert_same_tables(name, tmp_path / name, uninterrupted / name)
+
+
+def test_small_files_of_many_short_runs_are_made_fewer(spark: SparkSession, tmp_path: Path) -> None:
+    """Each of them commits once or twice, and none often enough on its own."""
+    with MemoryBroker() as broker, Client(broker.url) as client:
+        client.create_topic("short")
+        for count in (1, 2, 3):
+            client.produce("short", b"%d" % count)
+            found = a_pipeline(spark, broker, tmp_path, topics="short", compact_after=2)
+            found.run([QUERIES["messages"]], once=True)
+    assert len(found.folder.files(TABLES["messages"])) == 1
+    assert found.folder.count(TABLES["messages"], "true") == 3
 
 
 def test_begun_again_from_scratch_a_query_leaves_the_rows_of_others(

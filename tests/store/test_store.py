@@ -141,6 +141,26 @@ def test_changes_found_at_the_start_count_towards_the_next_rotation(tmp_path: Pa
         node.until(lambda: journal_numbers(tmp_path)[-1] >= 2)
 
 
+def test_what_lies_in_the_journal_becomes_segments_when_nothing_more_comes(tmp_path: Path) -> None:
+    with Node(tmp_path, journal_changes=16 * 20, journal_idle_ms=20) as node:
+        node.create("orders")
+        for number in range(20):
+            node.produce("orders", b"%d" % number)
+        node.until(lambda: journal_numbers(tmp_path)[-1] >= 2 and node.store.compactor.backlog == 0)
+        assert node.values("orders") == [[b"%d" % number for number in range(20)]]
+
+
+def test_a_little_stays_in_the_journal_though_nothing_more_comes(tmp_path: Path) -> None:
+    with Node(tmp_path, journal_changes=16 * 20, journal_bytes=1 << 20, journal_idle_ms=1 << 40) as node:
+        node.create("orders")
+        node.produce("orders", b"x")
+        before = journal_numbers(tmp_path)
+        for _ in range(3):
+            node.engine._check_idle()
+        assert journal_numbers(tmp_path) == before
+        assert node.store.journal_changes > 0
+
+
 def test_each_message_of_a_batch_found_at_the_start_counts(tmp_path: Path) -> None:
     """It takes as long to apply as one that came alone; what is applied at a start is limited by this number."""
     messages = [NewMessage(b"", b"v")] * 10

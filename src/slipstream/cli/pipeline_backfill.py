@@ -15,13 +15,12 @@ from slipstream.cli.table_folder import exit_code
 @click.command(epilog=EXIT_CODES)
 @click.argument("day", type=click.DateTime(["%Y-%m-%d"]))
 @click.option("--table", "tables_wanted", multiple=True, help="Only what makes this table; repeat it for more.")
-@click.option("--force", is_flag=True, help="Even where the log has less of the day than the tables.")
 @pipeline_options
-def backfill(day: dt.datetime, tables_wanted: tuple[str, ...], force: bool, log_level: str, **given: Any) -> None:
+def backfill(day: dt.datetime, tables_wanted: tuple[str, ...], log_level: str, **given: Any) -> None:
     """Read the messages of one day (UTC) again, and put what they say in place of what the tables have of it.
 
-    For a day that was decoded by a release that knew less. The tables are brought up to date first. Where retention has
-    removed messages of the day from the log it refuses, because the tables have more.
+    For a day that was decoded by a release that knew less. The tables are brought up to date first. Rows whose messages
+    retention has removed from the log stay as they are.
 
     \b
     [bold]Examples[/]
@@ -37,7 +36,7 @@ def backfill(day: dt.datetime, tables_wanted: tuple[str, ...], force: bool, log_
         queries = queries_of(tables_wanted)
         show = Show(output)
         with opened(given, show) as found, show, stopping(found.stop):
-            done = run(found, queries, day.date(), force=force)
+            done = run(found, queries, day.date())
         output.table(
             ["TABLE", ">ROWS BEFORE", ">ROWS NOW"], [(one.table, f"{one.before:,}", f"{one.rows:,}") for one in done]
         )

@@ -143,6 +143,8 @@ class Engine:
         self._timer_due_ms = 0
         self._retention_timer: Timer | None = None
         self._rotated_at_ms = 0
+        self._idle_timer: Timer | None = None
+        self._changes_seen = 0
         self._clock: Timekeeper = clock or Clock()
         self._now_ms = 0
         self._loop: asyncio.AbstractEventLoop
@@ -176,6 +178,7 @@ class Engine:
         self._rotated_at_ms = self.now_ms()
         self._schedule_flush()
         self._check_retention()
+        self._check_idle()
 
     async def close(self) -> None:
         """Writes what is left and lets go of the data directory; waiters are settled first."""
@@ -185,7 +188,7 @@ class Engine:
         # A pipelined request that starts when the one before it is answered would wait for ever.
         stopping = Unavailable("the broker is stopping")
         self.failure = self.failure or stopping
-        for timer in (self._timer, self._retention_timer):
+        for timer in (self._timer, self._retention_timer, self._idle_timer):
             if timer is not None:
                 timer.cancel()
         await self._loop.run_in_executor(None, self.store.close)
@@ -545,6 +548,16 @@ class Engine:
         if self.store.journal_changes and age_ms >= self.store.config.journal_age_ms and not self.store.behind:
             self._flush(everything=True)
             self._rotate()
+
+    def _check_idle(self) -> None:
+        every_ms = self.store.config.journal_idle_ms
+        self._idle_timer = self._clock.call_at(self._loop, self.now_ms() + every_ms, every_ms, self._check_idle)
+        if self.failure is not None:
+            return
+        if self.store.journal_changes == self._changes_seen and self.store.is_worth_rotating:
+            self._flush(everything=True)
+            self._rotate()
+        self._changes_seen = self.store.journal_changes
 
     def trim(self, topic: Topic, number: int) -> None:
         """Gives up the segments of a partition that are past the topic's time or size (ruling 17)."""

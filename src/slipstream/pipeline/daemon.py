@@ -6,6 +6,7 @@ seconds on a slow machine, and there are four and more in the first batch; here 
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 
@@ -19,4 +20,7 @@ if __name__ == "__main__":
     if TASKS in sys.argv:
         for name in NEEDED:
             importlib.import_module(name)
+        # A worker collects garbage after every task, and need not look for it in what was imported here.
+        gc.collect()
+        gc.freeze()
     manager()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from slipstream.pipeline.backfill import finish_backfill
 from slipstream.pipeline.delta import DeltaFolder
 from slipstream.pipeline.errors import InvalidPipeline, PipelineError
 from slipstream.pipeline.folder_lock import locked
@@ -73,12 +74,15 @@ class Pipeline:
     def stream(self, query: Query) -> Stream:
         return Stream(query, self.spark, self.folder, self.settings, self._watch.told)
 
-    def run(self, queries: Sequence[Query], *, once: bool) -> None:
-        """Until all is read (`once`), or until `stop`. Raises PipelineError when a query fails; all stop then."""
+    def run(self, queries: Sequence[Query], *, once: bool) -> bool:
+        """Until all is read (`once`), or until `stop`; says whether all was. Raises PipelineError when a query fails;
+        all stop then."""
         streams = [self.stream(query) for query in queries]
         running: list[StreamingQuery] = []
         for stream in streams:
             stream.look()
+        for stream in streams:
+            finish_backfill(stream)
         try:
             for stream in streams:
                 running.append(self._start(stream, once=once))
@@ -87,10 +91,12 @@ class Pipeline:
         finally:
             for each in running:
                 each.stop()
-        if once:
+        is_finished = once and not self._stop.is_set()
+        if is_finished:
             for stream in streams:
                 stream.finish()
         self._look_for_stuck(queries)
+        return is_finished
 
     def stop(self) -> None:
         """From any thread or signal handler: `run` returns when the batches at hand are over or given up."""
@@ -114,7 +120,7 @@ class Pipeline:
     def _await(self, queries: Sequence[Query], running: Sequence[StreamingQuery]) -> None:
         looked = time.monotonic()
         while not self._stop.is_set():
-            _wait(running[0])
+            _wait(next((each for each in running if each.isActive), running[0]))
             for query, each in zip(queries, running, strict=True):
                 if (error := each.exception()) is not None:
                     raise failed(query, error)

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import datetime as dt
-import logging
+import re
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from slipstream.pipeline.checkpoint import Checkpoint
-from slipstream.pipeline.delta import DeltaFolder, Stamp
+from slipstream.pipeline.checkpoint import Checkpoint, TopicReached
+from slipstream.pipeline.delta import DeltaFolder, Stamp, Written
 from slipstream.pipeline.errors import TablesUnfit
+from slipstream.pipeline.missed import say_what_is_missed
 from slipstream.pipeline.queries import Anew, Batch, Query
-from slipstream.pipeline.queries.task import DONE, Done, Order, writer
+from slipstream.pipeline.queries.task import DONE, Done, Order, rewriter, writer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from slipstream.pipeline.settings import PipelineSettings
-    from slipstream.pipeline.source import Range
     from slipstream.pipeline.tables import Table
 
-log = logging.getLogger(__name__)
+BATCH = "batch"
+"""The note of what the batch at hand has written."""
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -39,6 +40,11 @@ class Told(msgspec.Struct, frozen=True):
     rows: dict[str, int]
     """Of each table: written or changed."""
     at: dt.datetime
+
+
+class _Noted(msgspec.Struct, frozen=True):
+    batch: int
+    done: list[Done]
 
 
 class Stream:
@@ -64,12 +70,17 @@ class Stream:
     def look(self) -> None:
         """What is there, before any query begins. Raises TablesUnfit."""
         self._check()
-        if self.checkpoint.exists:
-            self._missing = [table for table in self.query.derived if not self.folder.exists(table.name)]
+        if self.checkpoint.last_finished is not None:
+            self._missing = [
+                table
+                for table in self.query.folded
+                if not self.folder.exists(table.name) or self.folder.last_batch(table, self.checkpoint.name) is None
+            ]
 
     def start(self, *, once: bool) -> StreamingQuery:
         for table in self.query.tables:
             self.folder.open(table)
+            self.folder.commits.setdefault(table.name, self.folder.small_files(table))
         ranges = self.spark.readStream.format("slipstream").options(**source_options(self.settings, self.query))
         writing = (
             ranges.load()
@@ -105,22 +116,45 @@ class Stream:
 
     def _take(self, ranges: DataFrame, number: int) -> None:
         began = time.monotonic()
-        done = self.write(ranges)
-        self._miss(number, [each for one in done for each in one.ranges])
+        done, is_repeated = self._done(ranges, number)
+        say_what_is_missed(self._before(number), self.checkpoint.topics(number), done)
         written = [each for one in done for each in one.written]
-        batch = Batch(self.spark, self.folder, self.settings, self._stamp(number), written)
+        missing = {table.name for table in self._missing}
+        batch = Batch(self.spark, self.folder, self.settings, self._stamp(number), written, missing)
         for table in self.query.appended:
             batch.append(table)
         appended_s = time.monotonic() - began
-        if self._missing:
-            # Now the tables it is made of have this batch and all before it, and nothing of the next.
-            self.make_anew(self._missing, number)
-            self._missing = []
         self.query.derive(batch)
-        batch.finish()
+        if self._missing:
+            # Now the tables they are made of have this batch and all before it, and nothing of the next.
+            self._make_anew(number)
+        if number == 0:
+            self._stamp_all()
+        if not is_repeated:
+            batch.discard_orphans()
         self._compact()
         took_s = time.monotonic() - began
         self._tell(Told(self.query.name, number, took_s, appended_s, batch.rows, dt.datetime.now(dt.UTC)))
+
+    def _done(self, ranges: DataFrame, number: int) -> tuple[list[Done], bool]:
+        """What the tasks have written, and whether that was before somebody was killed. Then it is what some tables
+        have already and the others are to have, whatever retention has removed from the log meanwhile."""
+        noted = msgspec.convert(self.checkpoint.noted(BATCH), _Noted | None)
+        if noted is not None and noted.batch == number and all(map(self._is_there, noted.done)):
+            return noted.done, True
+        done = self.write(ranges)
+        self.checkpoint.note(BATCH, _Noted(number, done))
+        return done, False
+
+    def _is_there(self, done: Done) -> bool:
+        return all((self.folder.path(one.table) / one.path).exists() for one in done.written)
+
+    def _before(self, number: int) -> dict[str, TopicReached]:
+        """How far the batch before has read, of the topics that are still asked for."""
+        if not number:
+            return {}
+        wanted = re.compile(self.query.pattern(self.settings))
+        return {name: topic for name, topic in self.checkpoint.topics(number - 1).items() if wanted.fullmatch(name)}
 
     def write(self, ranges: DataFrame, day: str = "") -> list[Done]:
         """The files of these ranges, by Spark's tasks; nobody sees them yet."""
@@ -133,39 +167,33 @@ class Stream:
         rows = ranges.mapInArrow(writer(order), DONE).toArrow().column("done").to_pylist()
         return [msgspec.json.decode(row, type=Done) for row in rows]
 
-    def _miss(self, number: int, read: Sequence[Range]) -> None:
-        """Says what lies between the batch before and this one: it was gone before it could be read, and whoever sees
-        the pipeline run has not asked Spark's Java what it has logged."""
-        before = self.checkpoint.offsets(number - 1) if number else {}
-        begun: dict[tuple[str, int], int] = {}
-        for each in read:
-            key = (each.topic, each.partition)
-            begun[key] = min(each.start, begun.get(key, each.start))
-        for (topic, partition), start in sorted(begun.items()):
-            left = before.get(topic, {}).get(str(partition))
-            if left is not None and start > left:
-                log.warning(
-                    "%s/%d: offsets %d to %d were removed before they were read, and are in no table",
-                    topic,
-                    partition,
-                    left,
-                    start - 1,
-                )
+    def rewrite(self, table: Table, rows: DataFrame) -> list[Written]:
+        """Files of rows that a table has had, by Spark's tasks; nobody sees them yet."""
+        found = rows.mapInArrow(rewriter(str(self.folder.root.absolute()), table.name), DONE)
+        done = found.toArrow().column("done").to_pylist()
+        return [each for row in done for each in msgspec.json.decode(row, type=Done).written]
 
-    def make_anew(self, tables: Sequence[Table], number: int | None = None) -> None:
-        """Of the tables they come from; `number` is that of the batch that is under way, if one is."""
-        wanted = {table.name: self.query.share.get(table.name) for table in tables}
-        stamp = None if number is None else self._stamp(number)
-        self.query.derive(Anew(self.spark, self.folder, self.settings, stamp, wanted))
+    def _make_anew(self, number: int) -> None:
+        """Tables that are missing, of those they come from, with this batch and all before it."""
+        wanted = {table.name: self.query.share.get(table.name) for table in self._missing}
+        self.query.derive(Anew(self.spark, self.folder, self.settings, self._stamp(number), wanted))
+        for table in self._missing:
+            self.folder.stamp(table, self._stamp(number))
+        self._missing = []
+
+    def _stamp_all(self) -> None:
+        """From the first batch on a table that has none of the query's stamps is one that is missing."""
+        for table in self.query.folded:
+            self.folder.stamp(table, self._stamp(0))
 
     def _stamp(self, number: int) -> Stamp:
         return Stamp(self.checkpoint.name, number)
 
     def finish(self) -> None:
-        """When the query has ended, and nothing came that would have brought it along."""
-        if self._missing:
-            self.make_anew(self._missing)
-            self._missing = []
+        """When the query has ended, and nothing came that would have brought along what is missing."""
+        last = self.checkpoint.last_finished
+        if self._missing and last is not None:
+            self._make_anew(last)
 
     def _compact(self) -> None:
         for table in self.query.tables:
@@ -188,6 +216,7 @@ def source_options(settings: PipelineSettings, query: Query) -> dict[str, str]:
 
 def forget(folder: DeltaFolder, query: Query) -> None:
     """Removes what the query has made, so that it begins anew. Rows of others stay."""
+    Checkpoint(folder.root, query.name).forget()
     for table in query.tables:
         if not folder.exists(table.name):
             continue
@@ -195,4 +224,3 @@ def forget(folder: DeltaFolder, query: Query) -> None:
             shutil.rmtree(folder.path(table.name))
         else:
             folder.delete(table, query.share[table.name])
-    shutil.rmtree(Checkpoint(folder.root, query.name).path, ignore_errors=True)

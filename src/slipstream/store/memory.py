@@ -123,6 +123,7 @@ class MemoryStore:
         self.compactor = MemoryCompactor()
         self.behind = False
         self.wants_rotation = False
+        self.is_worth_rotating = False
         self.journal_changes = 0
         self._logs: dict[PartitionKey, MemoryLog] = {}
         self._owner: Owner

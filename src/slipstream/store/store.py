@@ -24,6 +24,8 @@ from slipstream.store.segment import PageCache, describe, topic_directories
 
 log = logging.getLogger(__name__)
 
+IDLE_SHARE = 16
+
 
 class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     durability: Durability = Durability.ALWAYS
@@ -33,7 +35,10 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     journal_changes: int = 300_000
     """… or with this many changes, because recovery time grows with their number …"""
     journal_age_ms: int = 3600 * 1000
-    """… or at this age, so that retention reaches the messages of a quiet topic too."""
+    """… or at this age, so that retention reaches the messages of a quiet topic too …"""
+    journal_idle_ms: int = 2000
+    """… or, with a sixteenth of that in it, when nothing has come for so long: whoever reads much of a log reads files
+    several times as fast, and there is time to make them now."""
     compaction_backlog_max: int = 4
     """Closed journal files that may wait for compaction before producers have to."""
     journal_queue_bytes: int = 64 << 20
@@ -308,6 +313,16 @@ class Store:
         config = self.config
         full = self._journal_bytes >= config.journal_bytes or self._journal_changes >= config.journal_changes
         return full and not self.behind
+
+    @property
+    def is_worth_rotating(self) -> bool:
+        """Whether there is enough in the journal for a rotation to pay, if there is time for it."""
+        config = self.config
+        enough = (
+            self._journal_bytes >= config.journal_bytes // IDLE_SHARE
+            or self._journal_changes >= config.journal_changes // IDLE_SHARE
+        )
+        return enough and self._journal_changes > 0 and not self.behind
 
     @property
     def journal_changes(self) -> int:

@@ -19,7 +19,10 @@ _decode = msgspec.json.Decoder(list[Progress]).decode
 EARLIEST = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 LATEST = dt.datetime(2500, 1, 1, tzinfo=dt.UTC)
 """Of a time that can be compared with others as a number of 54 bits, in microseconds."""
-_COUNT_MAX = 2**31 - 1
+_COUNT_MAX = 1_000_000_000
+"""Of attempts and runs: one more is still a number of 32 bits."""
+_LONGEST_MS = 100 * 366 * 24 * 3600 * 1000
+"""A hundred years: what began so long before its end is still a time that all can show."""
 
 
 def decode_progress(values: pa.Array) -> Decoded:
@@ -54,7 +57,9 @@ def _why_not(event: Progress) -> str:
     if not EARLIEST <= event.at < LATEST:
         return f"at: {event.at.isoformat()} is nobody's clock"
     if not (0 <= event.attempt <= _COUNT_MAX and 0 <= event.run <= _COUNT_MAX):
-        return "attempt and run count from 0 to 2147483647"
+        return f"attempt and run count from 0 to {_COUNT_MAX}"
+    if event.duration_ms is not None and not abs(event.duration_ms) <= _LONGEST_MS:
+        return f"durationMs: {event.duration_ms:g} is longer than a hundred years"
     return ""
 
 

@@ -18,6 +18,11 @@ Rule: TypeAlias = "Literal['min', 'max', 'sum', 'new'] | Latest"
 """`new`: what comes takes the place of what was, because it was counted anew, with all that belongs to it."""
 
 
+SUM_MAX = 2**62 - 1
+"""Where sums end. Two of them can still be added, and what is added in parts comes to the same: a liar who says that a
+download had a billion gigabytes, often enough, stops nobody's tables."""
+
+
 class Latest(msgspec.Struct, frozen=True):
     """Of two, the one whose `by` is greater. Those are columns of the table themselves."""
 
@@ -34,7 +39,10 @@ class Fold(msgspec.Struct, frozen=True):
     key: tuple[str, ...]
     rules: dict[str, Rule]
     seen: str = ""
-    """A column that says when a row was last written of: what is too old to be found again is passed over."""
+    """A column that says when the last message of a row was stored: what is too old to be found again is passed over.
+    By the broker's clock, because producers may set theirs to any time."""
+    begun: str = ""
+    """A column that says when the first of it was: what began before what is left of its sources is not made again."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -53,7 +61,9 @@ class Fold(msgspec.Struct, frozen=True):
                 # One for all that go by the same: each on its own would be compared anew for every column.
                 value = f.max(f.struct(*by, *self._of(by)))[name]
             elif rule == "sum":
-                value = f.sum(name).cast(rows.schema[name].dataType)
+                there = f.count(name) > 0
+                value = f.when(there, f.least(f.coalesce(f.try_sum(name), f.lit(SUM_MAX)), f.lit(SUM_MAX)))
+                value = value.cast(rows.schema[name].dataType)
             else:
                 value = (f.min if rule == "min" else f.max)(name)
             folded.append(value.alias(name))
@@ -72,7 +82,8 @@ class Fold(msgspec.Struct, frozen=True):
                 found[name] = f"s.{_q(name)}"
             elif rule == "sum":
                 t, s = f"t.{_q(name)}", f"s.{_q(name)}"
-                found[name] = f"CASE WHEN {s} IS NULL THEN {t} WHEN {t} IS NULL THEN {s} ELSE {t} + {s} END"
+                more = f"CASE WHEN {t} > {SUM_MAX} - {s} THEN {SUM_MAX} ELSE {t} + {s} END"
+                found[name] = f"CASE WHEN {s} IS NULL THEN {t} WHEN {t} IS NULL THEN {s} ELSE {more} END"
             else:
                 sign = "<" if rule == "min" else ">"
                 t, s = f"t.{_q(name)}", f"s.{_q(name)}"

@@ -3,6 +3,7 @@ once, whoever was killed before or after it."""
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -30,6 +31,9 @@ KEEP_REPLACED = {True: "interval 7 days", False: "interval 1 hours"}
 replace a file with every batch: in continuous mode, tens of thousands a day."""
 FILE_BYTES = {True: 256 << 20, False: 8 << 20}
 """Of a compacted file, likewise: a row that changes has its whole file written again."""
+REMOVED_BEFORE = "slipstream.removedBefore"
+"""A property of tables: the day before which retention has removed their rows."""
+_GONE = "_gone"
 
 
 class Stamp(msgspec.Struct, frozen=True):
@@ -110,13 +114,35 @@ class DeltaFolder:
             found: int | None = self.open(table).transaction_version(query)
             return found
 
-    def files(self, table: Table, keep: Callable[[dict[str, object]], bool] = lambda _: True) -> list[str]:
-        """Paths of the files whose statistics `keep` likes: names with `min.`, `max.` and `partition.` in front."""
+    def files(
+        self, table: Table, keep: Callable[[dict[str, object]], bool] = lambda _: True, version: int | None = None
+    ) -> list[str]:
+        """Paths of the files whose statistics `keep` likes: names with `min.`, `max.` and `partition.` in front. Of
+        now, or of a version before."""
+        return [str(self.path(table.name) / str(each["path"])) for each in self._actions(table, version) if keep(each)]
+
+    def small_files(self, table: Table) -> int:
+        """How many more there are than compaction would leave."""
+        small = [each for each in self._actions(table) if int(str(each["size_bytes"])) < FILE_BYTES[table.is_appended]]
+        return len(small) - len({each.get("partition.date") for each in small})
+
+    def _actions(self, table: Table, version: int | None = None) -> list[dict[str, object]]:
         import pyarrow as pa  # noqa: PLC0415
+        from deltalake import DeltaTable  # noqa: PLC0415
 
         with self.turn(table.name):
-            actions = pa.table(self.open(table).get_add_actions(flatten=True)).to_pylist()
-        return [str(self.path(table.name) / str(action["path"])) for action in actions if keep(action)]
+            found = self.open(table) if version is None else DeltaTable(str(self.path(table.name)), version=version)
+            actions: list[dict[str, object]] = pa.table(found.get_add_actions(flatten=True)).to_pylist()
+            return actions
+
+    def removed_before(self, name: str) -> dt.date | None:
+        """Up to which day retention has removed rows of a table, if it has."""
+        from deltalake import DeltaTable  # noqa: PLC0415
+
+        if not self.exists(name):
+            return None
+        found = DeltaTable(str(self.path(name))).metadata().configuration.get(REMOVED_BEFORE)
+        return None if found is None else dt.date.fromisoformat(found)
 
     def select(self, table: Table, where: str) -> pa.Table:
         """Rows for which this holds, in SQL."""
@@ -189,19 +215,40 @@ class DeltaFolder:
 
         return self._commit(table, stamp, commit)
 
-    def renew(self, table: Table, rows: pa.Table, stale: str | None = None) -> None:
-        """Puts rows in place of those with their keys; of the others those go for which `stale` holds."""
-        assert table.fold is not None, f"{table.name} has no key"
-        match = table.fold.match()
+    def renew(self, table: Table, rows: pa.Table, keys: pa.Table | None = None, stale: str | None = None) -> None:
+        """Puts rows in place of those with their keys. Rows of `keys` that are not made again go, and of the others
+        those for which `stale` holds. Rows that began before what retention has left of their sources stay."""
+        fold = table.fold
+        assert fold is not None, f"{table.name} has no key"
+        known = self._is_known(table)
+        source = _with_gone(rows.cast(table.columns), keys, fold.key)
+        values = {f'"{name}"': f's."{name}"' for name in table.columns.names}
 
         def commit(found: DeltaTable) -> None:
-            merge = found.merge(rows.cast(table.columns), match, source_alias="s", target_alias="t")
-            merge = merge.when_matched_update_all().when_not_matched_insert_all()
+            merge = (
+                found.merge(source, fold.match(), source_alias="s", target_alias="t")
+                .when_matched_delete(f"s.{_GONE} AND {known}")
+                .when_matched_update(values, predicate=f"NOT s.{_GONE} AND {known}")
+                .when_not_matched_insert(values, predicate=f"NOT s.{_GONE}")
+            )
             if stale is not None:
-                merge = merge.when_not_matched_by_source_delete(stale)
+                merge = merge.when_not_matched_by_source_delete(f"{stale} AND {known}")
             merge.execute()
 
         self._commit(table, None, commit)
+
+    def _is_known(self, table: Table) -> str:
+        """Whether all that a row was made of is still there, as SQL."""
+        assert table.fold is not None
+        removed = [day for day in map(self.removed_before, table.sources) if day is not None]
+        if not removed or not table.fold.begun:
+            return "true"
+        begun = f't."{table.fold.begun}"'
+        return f"({begun} IS NOT NULL AND CAST({begun} AS DATE) >= DATE '{max(removed).isoformat()}')"
+
+    def stamp(self, table: Table, stamp: Stamp) -> bool:
+        """Says that a batch had nothing for the table."""
+        return self.append(table, [], stamp)
 
     def replace_day(self, table: Table, day: str, written: Sequence[Written]) -> None:
         """Puts files in place of all that the table has of a day."""
@@ -281,6 +328,22 @@ def _properties(stamp: Stamp) -> CommitProperties:
     from deltalake import CommitProperties, Transaction  # noqa: PLC0415
 
     return CommitProperties(app_transactions=[Transaction(stamp.query, stamp.batch)])
+
+
+def _with_gone(rows: pa.Table, keys: pa.Table | None, key: tuple[str, ...]) -> pa.Table:
+    """Rows, and keys that none of them has, told apart by one more column."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    there = rows.append_column(_GONE, pa.repeat(pa.scalar(False), rows.num_rows))
+    if keys is None:
+        return there
+    gone = keys.select(key).join(rows.select(key), list(key), join_type="left anti")
+    columns = [
+        gone.column(field.name).cast(field.type) if field.name in key else pa.nulls(gone.num_rows, field.type)
+        for field in rows.schema
+    ]
+    marked = pa.table([*columns, pa.repeat(pa.scalar(True), gone.num_rows)], schema=there.schema)
+    return pa.concat_tables([there, marked])
 
 
 def _is_wider(columns: pa.Schema, found: DeltaTable) -> bool:

@@ -6,7 +6,7 @@ them. So no message goes through Spark's rows, which costs 20 µs each with a ma
 folds what they say into the other tables, each commit stamped with the batch, so that none is made twice.
 """
 
-from slipstream.pipeline.queries.batch import Anew, Batch, Renewed
+from slipstream.pipeline.queries.batch import Anew, Batch, Renewed, Touched
 from slipstream.pipeline.queries.query import QUERIES, Query, queries_of
 
-__all__ = ["QUERIES", "Anew", "Batch", "Query", "Renewed", "queries_of"]
+__all__ = ["QUERIES", "Anew", "Batch", "Query", "Renewed", "Touched", "queries_of"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -28,12 +28,15 @@ class Batch:
         settings: PipelineSettings,
         stamp: Stamp,
         written: Sequence[Written],
+        passed_over: Collection[str] = (),
     ) -> None:
         self.spark = spark
         self.folder = folder
         self.settings = settings
         self.stamp = stamp
         self.written = written
+        self._passed_over = passed_over
+        """Tables that are not made of this batch, but of all there is."""
         self.rows: dict[str, int] = {}
         """Of each table: written or changed."""
         self._orphans: list[Written] = []
@@ -76,8 +79,8 @@ class Batch:
         return found
 
     def is_done(self, table: Table) -> bool:
-        """Whether the table has had this batch."""
-        return self.folder.has(table, self.stamp)
+        """Whether the table has had this batch, or is not to have it."""
+        return table.name in self._passed_over or self.folder.has(table, self.stamp)
 
     def together(self, works: Sequence[Callable[[], object]]) -> None:
         """Side by side: most of a small batch is planning, which keeps one core busy and leaves the others idle."""
@@ -85,8 +88,8 @@ class Batch:
             for done in [pool.submit(work) for work in works]:
                 done.result()
 
-    def finish(self) -> None:
-        """The files of a batch that was committed before are nobody's."""
+    def discard_orphans(self) -> None:
+        """Files of a batch that was committed before, of other files, are nobody's."""
         self.folder.discard(self._orphans)
 
 
@@ -98,12 +101,11 @@ class Anew(Batch):
         spark: SparkSession,
         folder: DeltaFolder,
         settings: PipelineSettings,
-        stamp: Stamp | None,
+        stamp: Stamp,
         wanted: Mapping[str, str | None],
     ) -> None:
-        super().__init__(spark, folder, settings, stamp or Stamp("", 0), ())
-        self._batch = stamp
-        """The batch that is under way, and goes into these tables with all before it; None between two."""
+        """With the batch of `stamp` and all before it."""
+        super().__init__(spark, folder, settings, stamp, ())
         self._wanted = wanted
         """Table → which of its rows are the query's, if not all are."""
 
@@ -117,7 +119,7 @@ class Anew(Batch):
         if table.name not in self._wanted:
             return None
         found = rows.toArrow()
-        self.folder.replace(table, found, self._batch, self._wanted[table.name])
+        self.folder.replace(table, found, self.stamp, self._wanted[table.name])
         self.rows[table.name] = found.num_rows
         return found
 
@@ -125,29 +127,82 @@ class Anew(Batch):
         return table.name not in self._wanted
 
 
-class Renewed(Anew):
-    """All there is once more, over what is there: rows that can be made again are, and others stay, because what they
-    were made of may be past its time."""
+class Touched(Batch):
+    """The keys of all rows that some files have a part in."""
+
+    def __init__(
+        self, spark: SparkSession, folder: DeltaFolder, settings: PipelineSettings, files: Mapping[str, Sequence[str]]
+    ) -> None:
+        super().__init__(spark, folder, settings, Stamp("", 0), ())
+        self._files = files
+        """Table → paths."""
+        self.keys: dict[str, pa.Table] = {}
+        """Table → keys, each once."""
+
+    def has(self, table: Table, *, with_any: str = "") -> bool:
+        return bool(self._files.get(table.name))
+
+    def frame(self, table: Table) -> DataFrame:
+        return read_files(self.spark, table, self._files[table.name])
+
+    def fold(self, table: Table, rows: DataFrame) -> pa.Table | None:
+        assert table.fold is not None
+        self.keys[table.name] = rows.select(*table.fold.key).distinct().toArrow()
+        return None
+
+    def is_done(self, table: Table) -> bool:
+        return True
+
+
+class Renewed(Batch):
+    """Rows of some keys, made once more of all there is."""
 
     def __init__(
         self,
         spark: SparkSession,
         folder: DeltaFolder,
         settings: PipelineSettings,
-        wanted: Mapping[str, str | None],
+        keys: Mapping[str, pa.Table],
         stale: Mapping[str, str],
     ) -> None:
-        super().__init__(spark, folder, settings, None, wanted)
+        super().__init__(spark, folder, settings, Stamp("", 0), ())
+        self._keys = keys
         self._stale = stale
-        """Table → which rows go if they are not made again."""
+        """Table → which other rows go if they are not made again."""
+
+    def has(self, table: Table, *, with_any: str = "") -> bool:
+        return bool(self.folder.files(table))
+
+    def frame(self, table: Table) -> DataFrame:
+        return read_files(self.spark, table, self.folder.files(table))
+
+    def fold(self, table: Table, rows: DataFrame) -> pa.Table | None:
+        """Gives the rows as they were and as they are: what is made of them follows both."""
+        import pyarrow as pa  # noqa: PLC0415
+
+        assert table.fold is not None
+        if table.name not in self._keys:
+            return None
+        keys = self.spark.createDataFrame(self._keys[table.name])
+        before = self._of_keys(read_files(self.spark, table, self.folder.files(table)), table, keys)
+        was = before.toArrow().cast(table.columns)
+        found = table.fold.collapse(self._of_keys(rows, table, keys)).toArrow().cast(table.columns)
+        self.folder.renew(table, found, self._keys[table.name], self._stale.get(table.name))
+        self.rows[table.name] = found.num_rows
+        return pa.concat_tables([was, found])
 
     def put(self, table: Table, rows: DataFrame) -> pa.Table | None:
-        if table.name not in self._wanted:
-            return None
         found = rows.toArrow()
-        self.folder.renew(table, found, self._stale.get(table.name))
+        self.folder.renew(table, found)
         self.rows[table.name] = found.num_rows
         return found
+
+    def is_done(self, table: Table) -> bool:
+        return False
+
+    def _of_keys(self, rows: DataFrame, table: Table, keys: DataFrame) -> DataFrame:
+        assert table.fold is not None
+        return rows.join(keys, list(table.fold.key), "left_semi").select(*rows.columns)
 
 
 def read_files(spark: SparkSession, table: Table, paths: Sequence[str]) -> DataFrame:

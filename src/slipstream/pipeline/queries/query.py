@@ -75,6 +75,11 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
         """Those that can be made of the others again."""
         return [table for table in self.tables if not table.is_appended]
 
+    @property
+    def folded(self) -> list[Table]:
+        """Of these, those that batches go into."""
+        return [table for table in self.derived if table.fold is not None]
+
 
 # messages
 

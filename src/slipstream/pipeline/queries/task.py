@@ -28,6 +28,8 @@ class Done(msgspec.Struct, frozen=True):
 
     ranges: list[Range]
     written: list[Written]
+    lost: list[Range] = []
+    """Of the ranges, what went while they were read."""
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -47,8 +49,6 @@ def writer(order: Order) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Rec
     """The function for `mapInArrow`."""
 
     def write(ranges: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa  # noqa: PLC0415
-
         from slipstream.pipeline.source import open_log  # noqa: PLC0415
 
         files = _Files(Path(order.root))
@@ -57,10 +57,29 @@ def writer(order: Order) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Rec
             for asked in read:
                 for messages in log.read(asked):
                     _sort(order, asked.incarnation, _of_day(messages, order.day), files)
-        done = msgspec.json.encode(Done(read, files.written()))
-        yield pa.record_batch({"done": pa.array([done.decode()], pa.string())})
+        yield _told(Done(read, files.written()))
 
     return write
+
+
+def rewriter(root: str, table: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for `mapInArrow` that writes rows of a table into files as they are."""
+
+    def write(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        files = _Files(Path(root))
+        with files:
+            for batch in rows:
+                if batch.num_rows:
+                    files.of(table).write(batch)
+        yield _told(Done([], files.written()))
+
+    return write
+
+
+def _told(done: Done) -> pa.RecordBatch:
+    import pyarrow as pa  # noqa: PLC0415
+
+    return pa.record_batch({"done": pa.array([msgspec.json.encode(done).decode()], pa.string())})
 
 
 class _Files(contextlib.ExitStack):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import chain
 
 import pyarrow as pa
@@ -41,11 +43,20 @@ def read_task(options: Options, task: InputPartition) -> Iterator[pa.RecordBatch
             yield _as_rows(task.ranges)
         return
     names = schema_of(options).names
+    _spare_what_is_imported()
     with log_of(options) as log:
         batches = chain.from_iterable(log.read(each) for each in task.ranges)
         # The ends of ranges are often small, and Spark pays for every batch.
         for batch in combined(batches, BATCH_ROWS // 2, BATCH_BYTES // 2):
             yield batch.select(names)
+
+
+@cache
+def _spare_what_is_imported() -> None:
+    """Spark has its Python collect garbage after every task, and looks for it in all that was ever imported: that took
+    60 ms, a fifth of what a task of 250,000 messages does."""
+    gc.collect()
+    gc.freeze()
 
 
 def _as_rows(ranges: Sequence[Range]) -> pa.RecordBatch:

@@ -39,6 +39,7 @@ RUN_LINEAGE = Table(
             "_place": COUNT,
             "_time": TIME,
             "_offset": COUNT,
+            "_seen": TIME,
         }
     ),
     fold=Fold(
@@ -58,7 +59,10 @@ RUN_LINEAGE = Table(
             "_place": _state,
             "_time": _newest,
             "_offset": _newest,
+            "_seen": "max",
         },
+        seen="_seen",
+        begun="last_at",
     ),
     sources=("messages", "slip_events"),
     time="last_at",
@@ -74,7 +78,14 @@ def slip_lineage(events: DataFrame) -> DataFrame:
     planned = (
         events.where(f.col("kind").isin(*PLANS))
         .withColumn("_steps", f.filter("steps", lambda step: step != "router"))
-        .select(run_id.alias("run_id"), "parent", "_steps", f.posexplode("_steps").alias("position", "step_id"))
+        .select(
+            run_id.alias("run_id"),
+            "parent",
+            "_steps",
+            f.posexplode("_steps").alias("position", "step_id"),
+            f.col("at").alias("last_at"),
+            f.col("timestamp").alias("_seen"),
+        )
     )
     before = f.when(f.col("position") > 0, f.get("_steps", f.col("position") - 1)).otherwise("")
     plans = planned.select(
@@ -83,6 +94,8 @@ def slip_lineage(events: DataFrame) -> DataFrame:
         before.alias("parent_step_id"),
         f.col("parent").alias("parent_run_id"),
         "position",
+        "last_at",
+        "_seen",
     )
     tried = slip_steps(events).select(
         run_id.alias("run_id"),
@@ -96,6 +109,7 @@ def slip_lineage(events: DataFrame) -> DataFrame:
         f.col("attempt").alias("_attempt"),
         "_order",
         "_place",
+        "_seen",
     )
     return _shaped(plans.unionByName(tried, allowMissingColumns=True).withColumn("origin", f.lit("slip")))
 
@@ -118,6 +132,7 @@ def envelope_lineage(messages: DataFrame) -> DataFrame:
             f.lit(1).cast("bigint").alias("messages"),
             f.col("timestamp").alias("_time"),
             f.col("offset").alias("_offset"),
+            f.col("timestamp").alias("_seen"),
         )
     )
 

@@ -107,6 +107,7 @@ SLIP_STEPS = Table(
             "last_at": TIME,
             "_order": COUNT,
             "_place": COUNT,
+            "_seen": TIME,
         }
     ),
     fold=Fold(
@@ -129,8 +130,10 @@ SLIP_STEPS = Table(
             "last_at": "max",
             "_order": _telling,
             "_place": _telling,
+            "_seen": "max",
         },
-        seen="last_at",
+        seen="_seen",
+        begun="last_at",
     ),
     sources=("slip_events",),
     time="last_at",
@@ -169,6 +172,7 @@ def slip_steps(events: DataFrame) -> DataFrame:
         at.alias("last_at"),
         "_order",
         "_place",
+        f.col("timestamp").alias("_seen"),
     )
 
 
@@ -227,6 +231,7 @@ SLIP_RUNS = Table(
             "_plan": COUNT,
             "_last": COUNT,
             "_last_place": COUNT,
+            "_seen": TIME,
         }
     ),
     fold=Fold(
@@ -252,8 +257,10 @@ SLIP_RUNS = Table(
             "_plan": "max",
             "_last": _last,
             "_last_place": _last,
+            "_seen": "max",
         },
-        seen="last_at",
+        seen="_seen",
+        begun="begun_at",
     ),
     sources=("slip_events",),
     time="last_at",
@@ -294,6 +301,7 @@ def slip_runs(events: DataFrame) -> DataFrame:
         f.when(is_plan, -_place()).alias("_plan"),
         f.when(has_step, _at()).otherwise(f.lit(-1)).alias("_last"),
         f.when(has_step, _place()).otherwise(f.lit(-1)).alias("_last_place"),
+        f.col("timestamp").alias("_seen"),
     )
 
 
@@ -358,6 +366,7 @@ STEP_METRICS = Table(
     fold=Fold(
         ("step", "minute"),
         dict.fromkeys(("runs", "attempts", "errors", "p50_ms", "p95_ms", "p99_ms"), "new"),
+        begun="minute",
     ),
     sources=("slip_steps",),
     time="minute",
