@@ -81,6 +81,26 @@ def test_rows_are_removed_from_tables_that_are_folded(tmp_path: Path) -> None:
     assert days_of(tmp_path, "tenant_usage", "day") == [0, 1, 2]
 
 
+def test_up_to_which_day_rows_were_removed_is_said(tmp_path: Path) -> None:
+    """So that what was made of them is not made anew of what is left."""
+    folder = DeltaFolder(tmp_path)
+    make_table(tmp_path, "messages", [place("t", number, NOW - number * DAY) for number in range(10)])
+    done(tmp_path)
+    assert folder.removed_before("messages") is None, "nothing was too old"
+    done(tmp_path, keep_days={"messages": 5}, is_dry_run=True)
+    assert folder.removed_before("messages") is None
+    done(tmp_path, keep_days={"messages": 5})
+    assert folder.removed_before("messages") == NOW.date() - 5 * DAY
+    make_table(tmp_path, "messages", [place("t", 7, NOW - 7 * DAY)])
+    done(tmp_path, keep_days={"messages": 6})
+    assert folder.removed_before("messages") == NOW.date() - 5 * DAY, "they do not come back"
+    # Of a table without days, that day is removed in part.
+    (tmp_path / "messages").rename(tmp_path / "_messages")
+    make_table(tmp_path, "slip_steps", [{"step": "a", "last_at": NOW - 9 * DAY}])
+    done(tmp_path, keep_days={"slip_steps": 5})
+    assert folder.removed_before("slip_steps") == NOW.date() - 4 * DAY
+
+
 def test_a_row_without_its_time_is_judged_by_its_other_times(tmp_path: Path) -> None:
     old, new = NOW - 100 * DAY, NOW - DAY
     times = {

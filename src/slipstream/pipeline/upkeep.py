@@ -17,7 +17,7 @@ import msgspec
 
 from slipstream.pipeline.delta.commit import repeated
 from slipstream.pipeline.delta.files import COMPRESSION_LEVEL
-from slipstream.pipeline.delta.folder import FILE_BYTES
+from slipstream.pipeline.delta.folder import FILE_BYTES, REMOVED_BEFORE
 from slipstream.pipeline.errors import InvalidPipeline
 from slipstream.pipeline.folder_lock import locked
 from slipstream.pipeline.looking import Tables
@@ -142,7 +142,19 @@ def _remove_old(path: Path, table: Table, before: dt.datetime, is_dry_run: bool)
     if is_dry_run or not count:
         return count  # where there is nothing to remove, there is nothing to commit
     predicate = _older(table, column, bound)
+    _say_removed(path, before.date() if column == "date" else before.date() + dt.timedelta(days=1))
     return int(_repeated(path, lambda found: found.delete(predicate))["num_deleted_rows"])
+
+
+def _say_removed(path: Path, day: dt.date) -> None:
+    """First, so that whoever makes other tables anew of this one never takes what is gone for what never was."""
+
+    def say(found: DeltaTable) -> None:
+        told = found.metadata().configuration.get(REMOVED_BEFORE)
+        if told is None or told < day.isoformat():
+            found.alter.set_table_properties({REMOVED_BEFORE: day.isoformat()}, raise_if_not_exists=False)
+
+    _repeated(path, say)
 
 
 def _count_old(path: Path, table: Table, column: str, bound: str) -> int:

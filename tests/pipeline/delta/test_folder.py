@@ -154,7 +154,7 @@ def test_a_day_is_replaced_and_others_stay(tmp_path: Path) -> None:
 def test_rows_are_renewed_and_stale_ones_go(tmp_path: Path) -> None:
     folder = DeltaFolder(tmp_path)
     folder.fold(COUNTED, counted(a=(5, "x", 0), b=(5, "y", 0), c=(5, "z", 0)), Stamp("q", 0))
-    folder.renew(COUNTED, counted(a=(1, "new", 0)), "t.name = 'b'")
+    folder.renew(COUNTED, counted(a=(1, "new", 0)), stale="t.name = 'b'")
     assert names(tmp_path) == {"a": (1, "new"), "c": (5, "z")}
 
 
