@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from slipstream.cli import main
+from slipstream.pipeline.folder_lock import locked
 from tests.pipeline.sample_tables import make_table, place
 
 NOW = dt.datetime.now(dt.UTC)
@@ -56,12 +57,23 @@ def test_old_versions_are_freed_at_once_only_by_force(root: Path) -> None:
     assert "quarantine: 4 old files removed" in said
 
 
+def test_by_force_it_refuses_while_a_pipeline_runs(root: Path) -> None:
+    with locked(root):
+        assert "is written by process" in run(root, "--old-versions", "0", "--force", expect=1).stderr
+        run(root)
+
+
 def test_how_long_rows_are_kept_can_be_said(root: Path) -> None:
     assert "nothing to do" in run(root, "--table", "messages", "--keep", "messages=0", "--dry-run").stdout
     assert "type a number of days" in run(root, "--keep", "messages=soon", expect=2).stderr
+    assert "type a number of days" in run(root, "--keep", "messages=" + "9" * 5_000, expect=2).stderr
+    before = sorted(root.rglob("*"))
+    assert "36500 days at most" in run(root, "--keep", "quarantine=1000000", expect=2).stderr
+    assert sorted(root.rglob("*")) == before
     assert "there is no table nope" in run(root, "--keep", "nope=3", expect=2).stderr
 
 
 def test_where_there_are_no_tables_it_is_said(tmp_path: Path) -> None:
     assert "slipstream pipeline run" in run(tmp_path).stdout
+    assert "no tables in [/] yet" in run(Path("[/]")).stdout
     assert "slipstream pipeline run" in run(tmp_path, "--table", "messages", expect=3).stderr

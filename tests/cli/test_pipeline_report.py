@@ -46,3 +46,5 @@ def test_what_went_wrong_has_its_exit_code(root: Path, tmp_path: Path) -> None:
     nowhere = str(tmp_path / "no" / "page.html")
     assert "cannot be written: No such file" in run(root, "--out", nowhere, expect=1).stderr
     assert "--last 0" in run(root, "--out", "-", "--last", "0", expect=2).stderr
+    assert "plots show up to 3660 days" in run(root, "--out", "-", "--last", "5000d", expect=2).stderr
+    assert "longer than a million days" in run(root, "--out", "-", "--last", "9" * 400 + "d", expect=2).output

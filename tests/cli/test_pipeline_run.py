@@ -62,12 +62,12 @@ def test_it_reads_what_is_there_says_so_and_goes_on_until_it_is_told_to_stop(tmp
 
 
 def test_a_table_that_is_not_there_is_said_with_those_that_are(cli: Commands) -> None:
-    refused = cli.run("pipeline", "run", "--table", "mesages", expect=1)
+    refused = cli.run("pipeline", "run", "--table", "mesages", expect=2)
     assert "there is no table 'mesages'; there are messages, download_tasks" in refused.stderr
 
 
 def test_tables_in_a_bucket_are_refused(cli: Commands) -> None:
-    refused = cli.run("pipeline", "run", "--once", "--tables", "s3://bucket/tables", expect=1)
+    refused = cli.run("pipeline", "run", "--once", "--tables", "s3://bucket/tables", expect=2)
     assert "tables are kept in a folder" in refused.stderr
 
 
@@ -79,5 +79,5 @@ def test_a_second_one_on_the_same_tables_is_refused(cli: Commands, tmp_path: Pat
 
 def test_a_setting_that_makes_no_sense_is_said(cli: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIPELINE_BATCH_ROWS", "many")
-    refused = cli.run("pipeline", "run", "--once", expect=1)
+    refused = cli.run("pipeline", "run", "--once", expect=2)
     assert "PIPELINE_BATCH_ROWS='many': a number" in refused.stderr

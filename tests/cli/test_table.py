@@ -10,8 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
+from deltalake import write_deltalake
 
 from slipstream.cli import main
 from slipstream.pipeline.tables import TABLES
@@ -117,6 +119,16 @@ def test_a_plan_is_drawn(tables: TableCommands) -> None:
 def test_what_a_terminal_takes_for_an_order_does_not_reach_it(tables: TableCommands) -> None:
     assert "\x1b[2J" not in tables.said("sql", "select chr(27) || '[2J' || chr(10) || 'x' as a")
     assert "no rows: a" in tables.said("sql", "select 1 as a where false")
+
+
+def test_tables_of_others_may_say_anything(tables: TableCommands, tmp_path: Path) -> None:
+    rows = pa.table({"what": ["[/]\x1b[2J[red]"], "number": [1]})
+    described = "[/] \x1b[2J"
+    write_deltalake(str(tmp_path / "notes"), rows, partition_by=["what"], description=described)
+    said = tables.said("show", "notes", "--tables", str(tmp_path))
+    assert said.startswith("notes    [/] ")
+    assert "1 there: [/]\\x1b[2J[red]; kept for ever" in said
+    assert "\x1b" not in said + tables.said("list", "--tables", str(tmp_path))
 
 
 def test_what_went_wrong_has_its_exit_code(tables: TableCommands, tmp_path: Path) -> None:

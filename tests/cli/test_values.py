@@ -53,6 +53,8 @@ def test_pairs_and_places() -> None:
         (Duration(), "10"),
         (Duration(), "soon"),
         (Duration(), "-1s"),
+        (Duration(), "1000001d"),
+        (Duration(), "9" * 400 + "h"),
         (Size(), "1x"),
         (Json(), "{"),
         (Json(), "@/no/such/file"),

@@ -45,6 +45,26 @@ def make_table(
     return DeltaTable(path)
 
 
+def make_far(root: Path, time_us: int, *, names: Sequence[str] = ()) -> None:
+    """A row in every table, or in those, whose times are all this one, which need be none that Python has."""
+    day = max(-(2**31) + 2, min(2**31 - 2, time_us // 86_400_000_000))
+
+    def values(field: pa.Field) -> pa.Array:
+        if pa.types.is_timestamp(field.type):
+            return pa.array([time_us], pa.int64()).cast(field.type)
+        if pa.types.is_date32(field.type):
+            return pa.array([day], pa.int32()).cast(field.type)
+        if pa.types.is_string(field.type):
+            return pa.array(["" if field.name == "parent" else "far"])
+        is_number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+        return pa.array([1 if is_number else None], field.type)
+
+    for name in names or TABLES:
+        columns = TABLES[name].columns
+        row = pa.Table.from_arrays([values(field) for field in columns], schema=columns)
+        write_deltalake(str(root / name), row, mode="append", partition_by=list(TABLES[name].partition_by) or None)
+
+
 def place(topic: str, offset: int, at: dt.datetime, partition: int = 0) -> dict[str, Any]:
     return {"topic": topic, "partition": partition, "offset": offset, "timestamp": at, "date": at.date()}
 

@@ -16,7 +16,8 @@ from deltalake import DeltaTable
 
 from slipstream.pipeline.delta.files import DateFiles
 from slipstream.pipeline.delta.folder import DeltaFolder, Stamp
-from slipstream.pipeline.errors import InvalidPipeline
+from slipstream.pipeline.errors import InvalidPipeline, TablesBusy
+from slipstream.pipeline.folder_lock import locked
 from slipstream.pipeline.looking import NoSuchTable, Tables
 from slipstream.pipeline.tables import TABLES
 from slipstream.pipeline.upkeep import Upkeep, Upkept, maintain
@@ -80,6 +81,50 @@ def test_rows_are_removed_from_tables_that_are_folded(tmp_path: Path) -> None:
     assert days_of(tmp_path, "tenant_usage", "day") == [0, 1, 2]
 
 
+def test_up_to_which_day_rows_were_removed_is_said(tmp_path: Path) -> None:
+    """So that what was made of them is not made anew of what is left."""
+    folder = DeltaFolder(tmp_path)
+    make_table(tmp_path, "messages", [place("t", number, NOW - number * DAY) for number in range(10)])
+    done(tmp_path)
+    assert folder.removed_before("messages") is None, "nothing was too old"
+    done(tmp_path, keep_days={"messages": 5}, is_dry_run=True)
+    assert folder.removed_before("messages") is None
+    done(tmp_path, keep_days={"messages": 5})
+    assert folder.removed_before("messages") == NOW.date() - 5 * DAY
+    make_table(tmp_path, "messages", [place("t", 7, NOW - 7 * DAY)])
+    done(tmp_path, keep_days={"messages": 6})
+    assert folder.removed_before("messages") == NOW.date() - 5 * DAY, "they do not come back"
+    # Of a table without days, that day is removed in part.
+    (tmp_path / "messages").rename(tmp_path / "_messages")
+    make_table(tmp_path, "slip_steps", [{"step": "a", "last_at": NOW - 9 * DAY}])
+    done(tmp_path, keep_days={"slip_steps": 5})
+    assert folder.removed_before("slip_steps") == NOW.date() - 4 * DAY
+
+
+def test_a_row_without_its_time_is_judged_by_its_other_times(tmp_path: Path) -> None:
+    old, new = NOW - 100 * DAY, NOW - DAY
+    times = {
+        "planned-long-ago": (old, None),
+        "planned-now": (new, None),
+        "nobody-knows": (None, None),
+        "tried": (old, new),
+        "done": (old, old),
+    }
+    rows = [{"step_id": step, "first_at": first, "last_at": last} for step, (first, last) in times.items()]
+    make_table(tmp_path, "run_lineage", rows)
+    assert done(tmp_path, is_dry_run=True).rows_removed == 2
+    assert done(tmp_path).rows_removed == 2
+    left = Tables(tmp_path).query("select step_id from run_lineage order by 1")
+    assert [step for (step,) in left] == ["nobody-knows", "planned-now", "tried"]
+
+
+@pytest.mark.parametrize("name", [name for name, table in TABLES.items() if not table.partition_by])
+def test_a_row_without_any_time_is_kept(tmp_path: Path, name: str) -> None:
+    make_table(tmp_path, name, [{}])
+    assert done(tmp_path, keep_days={name: 1}).rows_removed == 0
+    assert DeltaTable(tmp_path / name).count() == 1
+
+
 def test_what_only_old_versions_have_is_kept_for_a_while(tmp_path: Path) -> None:
     make_table(tmp_path, "quarantine", [place("t", number, NOW) for number in range(6)], parts=6)
     assert done(tmp_path).old_files_removed == 0
@@ -90,6 +135,28 @@ def test_what_only_old_versions_have_is_kept_for_a_while(tmp_path: Path) -> None
     assert found.bytes_freed > 6 * 1_000
     assert len(list((tmp_path / "quarantine").glob("*/*.parquet"))) == 1
     assert DeltaTable(tmp_path / "quarantine").count() == 6
+
+
+def test_by_force_it_does_nothing_beside_a_pipeline(tmp_path: Path) -> None:
+    """What tasks have just written, and nobody has committed yet, would be gone."""
+    make_table(tmp_path, "messages", [place("t", 1, NOW)])
+    (there,) = (tmp_path / "messages").glob("*/*.parquet")
+    there.with_name("part-just-written.parquet").write_bytes(b"all of it")
+    at_once = {"keep_versions": dt.timedelta(0), "is_forced": True}
+    with locked(tmp_path):
+        with pytest.raises(TablesBusy, match=f"is written by process {os.getpid()}: stop it first"):
+            done(tmp_path, **at_once)
+        assert there.with_name("part-just-written.parquet").exists()
+        assert done(tmp_path).old_files_removed == 0
+        assert done(tmp_path, **at_once, is_dry_run=True).old_files_removed == 1
+    assert done(tmp_path, **at_once).old_files_removed == 1
+    with locked(tmp_path):
+        pass  # it has let go of them
+
+
+def test_by_force_a_folder_without_tables_is_left_as_it_is(tmp_path: Path) -> None:
+    assert list(maintain(tmp_path / "nowhere", Upkeep(is_forced=True))) == []
+    assert not (tmp_path / "nowhere").exists()
 
 
 def test_files_that_nobody_has_committed_are_removed_when_they_are_old(tmp_path: Path) -> None:
@@ -133,10 +200,19 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
         maintain(tmp_path, Upkeep(keep_days={"mesages": 1}))
     with pytest.raises(InvalidPipeline, match="0 is for ever"):
         maintain(tmp_path, Upkeep(keep_days={"messages": -1}))
+    with pytest.raises(InvalidPipeline, match="messages can be kept for 36500 days at most; 0 is for ever"):
+        maintain(tmp_path, Upkeep(keep_days={"messages": 1_000_000}))
+    with pytest.raises(InvalidPipeline, match="old versions can be kept for 36500 days at most"):
+        maintain(tmp_path, Upkeep(keep_versions=dt.timedelta.max))
     with pytest.raises(InvalidPipeline, match="for an hour at least"):
         maintain(tmp_path, Upkeep(keep_versions=dt.timedelta(minutes=59)))
     with pytest.raises(NoSuchTable, match="job_logs is not there yet"):
         maintain(tmp_path, Upkeep(tables=("job_logs",)))
+
+
+def test_as_long_as_can_be_said_is_possible(tmp_path: Path) -> None:
+    make_table(tmp_path, "messages", [place("t", 1, NOW)])
+    assert done(tmp_path, keep_days={"messages": 36_500}, keep_versions=36_500 * DAY).rows_removed == 0
 
 
 def test_a_pipeline_may_write_meanwhile(tmp_path: Path) -> None:

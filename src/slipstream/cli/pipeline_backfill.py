@@ -8,7 +8,8 @@ from typing import Any
 import rich_click as click
 
 from slipstream.cli.output import EXIT_CODES, answering
-from slipstream.cli.pipeline_run import Show, exit_code, opened, pipeline_options, stopping
+from slipstream.cli.pipeline_run import Show, opened, pipeline_options, stopping
+from slipstream.cli.table_folder import exit_code
 
 
 @click.command(epilog=EXIT_CODES)

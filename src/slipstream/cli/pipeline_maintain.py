@@ -6,6 +6,7 @@ import datetime as dt
 from typing import TYPE_CHECKING
 
 import rich_click as click
+from rich.markup import escape
 
 from slipstream.cli.complete import complete_table
 from slipstream.cli.output import EXIT_CODES, Output, answering
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     "--keep", type=Pair(), multiple=True, metavar="NAME=DAYS", help="How long a table keeps its rows; 0 for ever."
 )
 @click.option("--old-versions", type=Duration(), help="How long what only old versions have can be read; 1h at least.")
-@click.option("--force", is_flag=True, help="Also less than 1h: nobody reads or writes the tables now.")
+@click.option("--force", is_flag=True, help="Also less than 1h: nobody may read or write the tables now.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
 @tables_option
 @click.option("--json", "as_json", is_flag=True, help="Answer with JSON, for machines.")
@@ -39,7 +40,7 @@ def maintain(
 
     May run beside the pipeline, every night for instance. How long a table keeps its rows is in the documentation of
     the tables, unless --keep says otherwise. Old versions can be read for 7 days where a table is appended to, and for
-    an hour where its rows change.
+    an hour where its rows change. With --force they may go at once; while a pipeline runs on these tables, it refuses.
 
     \b
     [bold]Examples[/]
@@ -65,12 +66,12 @@ def maintain(
             else:
                 _say(output, each, dry_run)
         if not is_any:
-            output.say(f"no tables in {root} yet: make them with  slipstream pipeline run --once")
+            output.say(f"no tables in {escape(str(root))} yet: make them with  slipstream pipeline run --once")
 
 
 def _days(name: str, text: str) -> int:
-    if not text.isdecimal():
-        raise click.UsageError(f"--keep {name}={text}: type a number of days, such as {name}=30; 0 is for ever")
+    if not text.isdecimal() or len(text) > 9:
+        raise click.UsageError(f"--keep {name}={text:.20}: type a number of days, such as {name}=30; 0 is for ever")
     return int(text)
 
 

@@ -18,7 +18,9 @@ from slipstream.cli.values import Duration, size_text
     "-o", "--out", default="report.html", show_default=True, metavar="FILE", help="Where to write it; - is stdout."
 )
 @click.option("--run", metavar="ID", help="Which run to show step by step: a correlation id, or a run id of envelopes.")
-@click.option("--last", type=Duration(), default="24h", show_default=True, help="How much time the plots show.")
+@click.option(
+    "--last", type=Duration(), default="24h", show_default=True, help="How much time the plots show; 3660d at most."
+)
 @tables_option
 @click.option("--json", "as_json", is_flag=True, help="Answer with JSON, for machines.")
 def report(out: str, run: str | None, last: int, tables: str | None, as_json: bool) -> None:

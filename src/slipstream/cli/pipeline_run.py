@@ -16,6 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from slipstream.cli.output import EXIT_CODES, Output, answering
+from slipstream.cli.table_folder import exit_code
 
 if TYPE_CHECKING:
     from slipstream.pipeline.queries import Query
@@ -95,13 +96,6 @@ def opened(given: Mapping[str, Any], show: Show) -> Iterator[Pipeline]:
     show.output.note(f"[dim]starting Spark ({escape(settings.master)}); tables in {escape(settings.tables)}[/]")
     with pipeline(settings, show) as found:
         yield found
-
-
-def exit_code(error: Exception) -> int | None:
-    from slipstream.pipeline.errors import PipelineError  # noqa: PLC0415
-    from slipstream.pipeline.source import ConnectorError  # noqa: PLC0415
-
-    return 1 if isinstance(error, PipelineError | ConnectorError | OSError) else None
 
 
 @contextlib.contextmanager

@@ -101,14 +101,14 @@ def show(tables: Tables, output: Output, name: str, limit: int, where: str, ever
     if output.as_json:
         output.json({"table": info, "columns": columns, "rows": [_json_row(row) for row in rows.dicts()]})
         return
-    output.say(f"[bold]{escape(info.name)}[/]  {info.layer}  {escape(info.what)}")
+    output.say(f"[bold]{escape(one_line(info.name))}[/]  {info.layer}  {escape(one_line(info.what))}")
     fresh = f", newest {_fresh(info)}" if info.newest is not None else ""
     output.say(
         f"{info.rows:,} rows, {size_text(info.bytes)} in {info.files:,} files{fresh}, version {info.version}"
         + (f", batch {_batches(info)}" if info.batches else "")
     )
     kept = f"kept for {info.keep_days} days" if info.keep_days else "kept for ever"
-    output.say(f"[dim]{_partitions(info)}{kept}[/]\n")
+    output.say(f"[dim]{escape(one_line(_partitions(info)))}{kept}[/]\n")
     output.table(["COLUMN", "TYPE", "MEANING"], [(each.name, each.type, each.what) for each in columns])
     shown = list(rows)
     for number, row in enumerate(shown):

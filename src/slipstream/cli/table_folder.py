@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -48,19 +49,27 @@ def tables_folder(given: str | None) -> Path:
 
 
 def exit_code(error: Exception) -> int | None:
+    """Of the commands of the tables and of the pipeline; None for what nobody has foreseen."""
     from deltalake.exceptions import DeltaError  # noqa: PLC0415
 
     from slipstream.pipeline.errors import InvalidPipeline, PipelineError  # noqa: PLC0415
     from slipstream.pipeline.looking import NoSuchTable, QueryRefused  # noqa: PLC0415
     from slipstream.pipeline.report import NoSuchRun  # noqa: PLC0415
+    from slipstream.pipeline.source import ConnectorError  # noqa: PLC0415
 
-    codes: list[tuple[type[Exception], int]] = [
-        (NoSuchTable, NOT_FOUND),
-        (NoSuchRun, NOT_FOUND),
-        (QueryRefused, 2),
-        (InvalidPipeline, 2),
-        (PipelineError, 1),
-        (DeltaError, 1),
-        (OSError, 1),
+    codes: list[tuple[tuple[type[Exception], ...], int]] = [
+        ((NoSuchTable, NoSuchRun), NOT_FOUND),
+        ((QueryRefused, InvalidPipeline), 2),
+        ((PipelineError, ConnectorError, DeltaError, OSError, *_of_spark()), 1),
     ]
-    return next((code for kind, code in codes if isinstance(error, kind)), None)
+    return next((code for kinds, code in codes if isinstance(error, kinds)), None)
+
+
+def _of_spark() -> tuple[type[Exception], ...]:
+    """None where it was not started: looking at tables needs none of it."""
+    if sys.modules.get("pyspark") is None:
+        return ()
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    return PySparkException, Py4JError

@@ -10,6 +10,8 @@ import msgspec
 import rich_click as click
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
+_DURATION_MS_MAX = 1_000_000 * _UNITS_MS["d"]
+"""So that whoever reckons with it does not run out of numbers."""
 _UNITS_BYTES = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "kib": 1 << 10}
 _UNITS_BYTES |= {"m": 1 << 20, "mb": 1 << 20, "mib": 1 << 20, "g": 1 << 30, "gb": 1 << 30, "gib": 1 << 30}
 _NUMBER = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\Z")
@@ -26,7 +28,10 @@ class Duration(click.ParamType[Any]):
         match = _NUMBER.match(str(value).strip())
         if match is None or (match[2].lower() not in _UNITS_MS and float(match[1]) != 0):
             self.fail(f"{value!r} is no duration: type 500ms, 10s, 5m, 2h or 7d", param, ctx)
-        return round(float(match[1]) * _UNITS_MS.get(match[2].lower(), 1))
+        ms = float(match[1]) * _UNITS_MS.get(match[2].lower(), 1)
+        if ms > _DURATION_MS_MAX:
+            self.fail(f"{value!r:.40} is longer than a million days: type 500ms, 10s, 5m, 2h or 7d", param, ctx)
+        return round(ms)
 
 
 class Size(click.ParamType[Any]):

@@ -5,14 +5,16 @@ from __future__ import annotations
 import datetime as dt
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from slipstream.pipeline.looking import NoSuchTable, QueryRefused, Tables
+from slipstream.pipeline.looking import NoSuchTable, QueryRefused, TableInfo, Tables
+from slipstream.pipeline.looking.answer import value_text
 from slipstream.pipeline.looking.folder import type_text
 from slipstream.pipeline.tables import TABLES
-from tests.pipeline.sample_tables import END, make_all, make_table, place
+from tests.pipeline.sample_tables import END, make_all, make_far, make_table, place
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +65,21 @@ def test_the_newest_rows_are_shown(tables: Tables) -> None:
     assert [row["offset"] for row in tables.sample("messages", 2, "key = 'user:1'").dicts()] == [46, 41]
     assert len(list(tables.sample("messages", 1000))) == 50
     assert list(tables.sample("messages", 0)) == []
+
+
+@pytest.mark.parametrize("time_us", [-98_217_187_199_000_000, 316_516_204_800_000_000])
+def test_a_table_with_times_that_python_has_not_is_described_and_shown(tmp_path: Path, time_us: int) -> None:
+    names = ["slip_runs", "tenant_usage"]
+    make_all(tmp_path)
+    make_far(tmp_path, time_us, names=names)
+    tables = Tables(tmp_path)
+    for name in names:
+        info = tables.info(name)
+        assert msgspec.json.decode(msgspec.json.encode(info), type=TableInfo) == info
+        count = info.rows
+        assert len(list(tables.sample(name, 1_000))) == count
+        shown = [value_text(value) for row in tables.sample(name, 1_000) for value in row]
+        assert [text for text in shown if text.startswith(("-1143-08-15", "+12000-01-01"))]
 
 
 def test_tables_are_joined(tables: Tables) -> None:
@@ -169,6 +186,14 @@ def test_tables_of_others_are_seen_too(tmp_path: Path) -> None:
     assert tables.info("my notes").layer == ""
     assert list(tables.query('select * from "my notes"')) == [("x",)]
     assert list(tables.sample("my notes", 3)) == [("x",)]
+
+
+def test_a_folder_of_a_partition_may_have_any_name(tmp_path: Path) -> None:
+    """In the log of a table it is written as in an address."""
+    rows = pa.table({"what": ["a b", "c/d", "é%2B+"], "number": [1, 2, 3]})
+    write_deltalake(str(tmp_path / "notes"), rows, partition_by=["what"])
+    found = Tables(tmp_path).query("select what, number from notes order by number")
+    assert list(found) == [("a b", 1), ("c/d", 2), ("é%2B+", 3)]
 
 
 def test_a_column_that_came_later_is_null_in_what_was_written_before(tmp_path: Path) -> None:

@@ -82,6 +82,21 @@ def test_a_slip_that_is_its_own_branch_does_not_go_on_for_ever(tmp_path: Path) -
     assert labels(shown(tmp_path, "a")) == [(0, "a"), (2, "b")]
 
 
+def test_where_only_branches_are_left_they_are_shown(tmp_path: Path) -> None:
+    make_table(tmp_path, "slip_runs", [run("s/b", 0, 0, parent="s", branch="b"), run("s/c", 1, 1, parent="s")])
+    make_table(tmp_path, "slip_steps", [step("s/b", 0, "a", 0, 0)])
+    body = shown(tmp_path, "s")
+    assert labels(body) == [(0, "b"), (1, "a"), (0, "s/c")]
+    assert "itself the tables have nothing any more" in body
+
+
+def test_runs_whose_beginning_nobody_knows_are_shown(tmp_path: Path) -> None:
+    branch = run("s/b", 0, 3, parent="s", begun_at=None)
+    make_table(tmp_path, "slip_runs", [run("s", 0, 0, begun_at=None), run("s", 1, 9, begun_at=None), branch])
+    make_table(tmp_path, "slip_steps", [step("s", 0, "a", 0, 0), step("s", 0, "b", 0, 5, began_at=None, ended_at=None)])
+    assert (2, "s/b") in labels(shown(tmp_path, "s"))
+
+
 def envelope(name: str, parent: str, at: int) -> dict[str, Any]:
     times = {"first_at": END + at * SECOND, "last_at": END + (at + 1) * SECOND}
     same = {"origin": "envelope", "run_id": "r", "parent_run_id": "", "topic": "t", "messages": 2}

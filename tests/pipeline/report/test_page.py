@@ -6,15 +6,17 @@ import datetime as dt
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from slipstream.pipeline.errors import InvalidPipeline
 from slipstream.pipeline.looking import NoSuchTable, Tables
 from slipstream.pipeline.report import render
 from slipstream.pipeline.tables import TABLES
-from tests.pipeline.sample_tables import END, make_all, make_table
+from tests.pipeline.sample_tables import END, make_all, make_far, make_table
 
 
 class Page(HTMLParser):
@@ -74,6 +76,54 @@ def test_what_was_told_is_text(source: str) -> None:
     assert "<script>alert(&#x27;no such host&#x27;)</script>" not in source
     assert "&lt;script&gt;alert(&#x27;no such host&#x27;)&lt;/script&gt;" in source
     assert "&lt;b&gt;order&lt;/b&gt;" in source
+
+
+HOSTILE = "\"'></title></style></svg></code><script>alert(1)</script><img src=x onerror=alert(1)>&lt;\x00\u202e{x}%s"
+
+
+def hostile_value(field: pa.Field) -> Any:
+    if field.name == "parent":
+        return ""  # so that it is a run of its own
+    if pa.types.is_string(field.type):
+        return HOSTILE
+    if pa.types.is_list(field.type) and pa.types.is_string(field.type.value_type):
+        return [HOSTILE]
+    if pa.types.is_timestamp(field.type):
+        return END
+    if pa.types.is_date32(field.type):
+        return END.date()
+    return 0 if pa.types.is_integer(field.type) or pa.types.is_floating(field.type) else None
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+@pytest.mark.parametrize("run", [None, HOSTILE])
+def test_whatever_the_tables_say_is_text(tmp_path: Path, source: str, is_alone: bool, run: str | None) -> None:
+    """In every column of every table: tenants, jobs, steps, hosts, reasons, states."""
+    if not is_alone:
+        make_all(tmp_path)
+    for name, table in TABLES.items():
+        make_table(tmp_path, name, [{field.name: hostile_value(field) for field in table.columns}])
+    text = render(Tables(tmp_path), now=END, run=run)
+    page, usual = Page(text), Page(source)
+    assert {name for name, _ in page.tags} <= {name for name, _ in usual.tags} | {"circle"}
+    attributes = {name for _, given in usual.tags for name in given} | {"cx", "cy", "r"}
+    assert {name for _, given in page.tags for name in given} <= attributes
+    classes = {value for _, given in page.tags for name, value in given.items() if name == "class"}
+    assert all(re.fullmatch(r"[a-z0-9 ]+", value or "") for value in classes)
+    assert "<script" not in text
+    assert "<img" not in text
+    assert "\x00" not in text
+    assert "\u202e" not in text
+    assert page.text.count("<script>alert(1)</script>") > 20
+
+
+def test_names_that_are_long_do_not_make_the_page_wider_than_a_phone(source: str) -> None:
+    assert re.search(r"\nbody \{[^}]*overflow-wrap: anywhere;", source)
+    assert re.search(r"\ntable \{[^}]*overflow-wrap: normal;", source), "which scrolls"
+    assert 'name="viewport" content="width=device-width, initial-scale=1"' in source
+    tables = source.count("<table>")
+    assert tables
+    assert source.count('<div class="scroll" tabindex="0"><table>') == tables
 
 
 def test_every_section_is_there_and_can_be_reached(source: str) -> None:
@@ -146,6 +196,25 @@ def test_rows_with_nothing_in_them_are_shown(tmp_path: Path) -> None:
     page = Page(render(Tables(tmp_path), now=END))
     assert "60 jobs" not in page.text
     assert "None" not in page.text
+
+
+@pytest.mark.parametrize("time_us", [-98_217_187_199_000_000, 316_516_204_800_000_000])
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_times_that_python_has_not_do_not_take_the_rest_with_them(tmp_path: Path, time_us: int, is_alone: bool) -> None:
+    if not is_alone:
+        make_all(tmp_path)
+    make_far(tmp_path, time_us, names=[name for name, table in TABLES.items() if "date" not in table.partition_by])
+    text = Page(render(Tables(tmp_path), now=END)).text
+    assert ("60 jobs" in text or "61 jobs" in text) is not is_alone
+    shown = Page(render(Tables(tmp_path), now=END, run="far")).text
+    assert "-1143-08-15T00:00:01Z" in shown or "+12000-01-01T00:00:00Z" in shown
+
+
+@pytest.mark.parametrize("days", [-1, 0, 3_661, 999_999_999])
+def test_a_span_that_makes_no_sense_is_refused(tmp_path: Path, days: int) -> None:
+    make_table(tmp_path, "stuck_slips")
+    with pytest.raises(InvalidPipeline, match=r"plots show up to 3660 days, and not .*: say 24h, or 7d"):
+        render(Tables(tmp_path), now=END, span=dt.timedelta(days=days))
 
 
 def test_a_table_of_another_release_does_not_take_the_rest_with_it(tmp_path: Path) -> None:

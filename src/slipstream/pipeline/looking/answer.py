@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from slipstream.pipeline.errors import PipelineError
+from slipstream.pipeline.looking.far_time import python_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,7 +74,7 @@ def _is_number(kind: pa.DataType) -> bool:
 def _plain_column(column: pa.Array) -> list[Any]:
     import pyarrow as pa  # noqa: PLC0415
 
-    values: list[Any] = column.to_pylist()
+    values = python_values(column)
     if _is_plain(column.type):
         return values
     is_whole = pa.types.is_decimal(column.type) and column.type.scale == 0
@@ -114,8 +115,12 @@ def _plain(value: Any, kind: pa.DataType, is_whole: bool = False) -> Any:
 
 
 def _interval(months: int, days: int, nanoseconds: int) -> str:
-    span = dt.timedelta(days=days, microseconds=nanoseconds / 1000)
-    return f"{months} months, {span}" if months else str(span)
+    clock = dt.timedelta(microseconds=nanoseconds / 1000)
+    try:
+        span = str(dt.timedelta(days=days) + clock)
+    except OverflowError:
+        span = f"{days} days, {clock}"
+    return f"{months} months, {span}" if months else span
 
 
 # For people and for JSON

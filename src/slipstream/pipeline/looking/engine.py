@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from slipstream.pipeline.looking.answer import QueryRefused
+from slipstream.pipeline.looking.question import check_question
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,12 +98,7 @@ class Engine:
 
 def read(connection: DuckDBPyConnection, sql: str, limit: int | None) -> pa.RecordBatchReader:
     """Raises QueryRefused for what is no question, and duckdb.Error for what is wrong with one."""
-    statements = connection.extract_statements(sql)
-    if len(statements) != 1:
-        raise QueryRefused("nothing is asked" if not statements else "one statement at a time")
-    kind = statements[0].type.name
-    if kind not in _READING:
-        raise QueryRefused(f"tables are only read here, and this is {kind}: ask with SELECT, DESCRIBE or SUMMARIZE")
+    check_question(connection, sql)
     relation = connection.sql(sql)
     # One more than is wanted, to know whether there is more.
     return (relation if limit is None else relation.limit(limit + 1)).to_arrow_reader(BATCH_ROWS)
@@ -115,11 +110,9 @@ _CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "python_enable_replacements": "false",
+    "allow_persistent_secrets": "false",
 }
 """A query sees the tables, and neither variables of Python nor the network; files only in the folder of the tables."""
-
-_READING = {"SELECT", "EXPLAIN", "MULTI"}
-"""DESCRIBE, SHOW and SUMMARIZE count as SELECT, and PIVOT as MULTI."""
 
 
 def quoted(name: str) -> str:

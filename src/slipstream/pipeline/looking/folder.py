@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import msgspec
 
@@ -14,6 +15,7 @@ from slipstream.pipeline.checkpoint import Checkpoint
 from slipstream.pipeline.errors import PipelineError
 from slipstream.pipeline.looking.answer import Answer, QueryRefused
 from slipstream.pipeline.looking.engine import Engine, View, quoted, read
+from slipstream.pipeline.looking.far_time import FarDate, FarTime, python_values
 from slipstream.pipeline.looking.meaning import meaning
 from slipstream.pipeline.tables import TABLES
 
@@ -160,7 +162,11 @@ class Tables:
         import pyarrow as pa  # noqa: PLC0415
 
         if name not in self._actions:
-            self._actions[name] = pa.table(self._handle(name).get_add_actions(flatten=True)).to_pylist()
+            found = pa.table(self._handle(name).get_add_actions(flatten=True))
+            columns = [python_values(column) for column in found.columns]
+            self._actions[name] = [
+                dict(zip(found.column_names, row, strict=True)) for row in zip(*columns, strict=True)
+            ]
         return self._actions[name]
 
     def _schema(self, name: str) -> pa.Schema:
@@ -200,7 +206,7 @@ class Tables:
             (action.get(f"max.{time}"), action.get(f"min.{time}"), action["num_records"])
             for action in self._files(name)
         ]
-        if any(None in each for each in told):
+        if any(isinstance(value, FarTime | FarDate | None) for each in told for value in each):
             return None
         rows = 0
         least: Any = None
@@ -241,7 +247,8 @@ class Tables:
         return View(
             columns=_visible(schema, everything),
             stored=schema,
-            files=tuple(f"{self.root}/{name}/{action['path']}" for action in self._files(name)),
+            # In the log of a table they are written as in an address.
+            files=tuple(f"{self.root}/{name}/{unquote(action['path'])}" for action in self._files(name)),
             partition_by=tuple(handle.metadata().partition_columns),
         )
 
@@ -311,5 +318,6 @@ def type_text(kind: pa.DataType) -> str:
 
 def _as_time(value: dt.date) -> dt.datetime:
     if isinstance(value, dt.datetime):
-        return value.astimezone(dt.UTC)
+        at = value.astimezone(dt.UTC)
+        return dt.datetime.combine(at.date(), at.timetz())  # of a time that is too far, the last that there is
     return dt.datetime.combine(value, dt.time(), dt.UTC)

@@ -43,7 +43,8 @@ def span_of(rows: Sequence[Row]) -> tuple[dt.datetime, dt.datetime] | None:
 def _draw(title: str, rows: Sequence[Row], width: int) -> Html:
     span = span_of(rows)
     is_narrow = width <= NARROW
-    label_wide = 0 if is_narrow else min(300, max(90, *(_INDENT * row.depth + 8 * len(row.label) + 12 for row in rows)))
+    wanted = [_INDENT * row.depth + 8 * len(row.label) + 12 for row in rows]
+    label_wide = 0 if is_narrow else min(300, max([90, *wanted]))
     left, right, top = label_wide + 4, 62, 26
     high = 38 if is_narrow else 25
     inner = width - left - right

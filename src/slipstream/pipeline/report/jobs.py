@@ -97,7 +97,7 @@ def _took(began: dt.datetime, ended: dt.datetime) -> str:
 def _durations(seen: Seen) -> Html:
     rows = seen.rows(
         """SELECT job_type, state, epoch_us(ended_at) / 1e6 - epoch_us(first_at) / 1e6 AS took_s, ended_at
-           FROM job_snapshots WHERE ended_at IS NOT NULL AND first_at IS NOT NULL"""
+           FROM job_snapshots WHERE isfinite(ended_at) AND isfinite(first_at)"""
     )
     if not rows:
         return tag("p", "No job has ended yet.")
@@ -116,7 +116,7 @@ def _durations(seen: Seen) -> Html:
                   quantile_cont(took, 0.5) AS p50, quantile_cont(took, 0.95) AS p95, max(took) AS longest,
                   max(ended_at) AS latest
            FROM (SELECT *, greatest(0, epoch_us(ended_at) - epoch_us(first_at)) / 1e3 AS took
-                 FROM job_snapshots WHERE ended_at IS NOT NULL AND first_at IS NOT NULL)
+                 FROM job_snapshots WHERE isfinite(ended_at) AND isfinite(first_at))
            GROUP BY job_type ORDER BY jobs DESC LIMIT 50"""
     )
     return join(

@@ -78,7 +78,7 @@ def _family(seen: Seen, slip: str) -> list[dict[str, Any]]:
               UNION
               SELECT r.correlation_id FROM slip_runs r JOIN family f ON r.parent = f.correlation_id)
             SELECT r.* FROM slip_runs r JOIN family USING (correlation_id)
-            ORDER BY r.begun_at, r.run LIMIT {ROWS_MAX}"""
+            ORDER BY r.begun_at, r.correlation_id, r.run LIMIT {ROWS_MAX}"""
     )
 
 
@@ -86,10 +86,12 @@ def _slip(seen: Seen, slip: str, runs: list[dict[str, Any]], *, is_chosen: bool)
     names = ", ".join(literal(name) for name in {run["correlation_id"] for run in runs})
     steps = seen.rows(
         f"""SELECT * FROM slip_steps WHERE correlation_id IN ({names})
-            ORDER BY coalesce(began_at, ended_at, last_at), attempt LIMIT {ROWS_MAX}"""
+            ORDER BY coalesce(began_at, ended_at, last_at), correlation_id, step, attempt LIMIT {ROWS_MAX}"""
     )
     rows = list(_tree(slip, runs, steps, 0, set()))[:ROWS_MAX]
-    last = next(run for run in reversed(runs) if run["correlation_id"] == slip) if _has(runs, slip) else runs[-1]
+    if not (mine := [run for run in runs if run["correlation_id"] == slip]):
+        return _left(slip, rows, steps)
+    last = mine[-1]
     why = " It is shown because nothing else of late has more to tell." if is_chosen else ""
     failed = (
         f" It failed at {last['failed_step']}: {_error(last)}." if last["error_code"] and last["failed_step"] else ""
@@ -109,8 +111,13 @@ def _slip(seen: Seen, slip: str, runs: list[dict[str, Any]], *, is_chosen: bool)
     )
 
 
-def _has(runs: list[dict[str, Any]], slip: str) -> bool:
-    return any(run["correlation_id"] == slip for run in runs)
+def _left(slip: str, rows: list[Row], steps: list[dict[str, Any]]) -> Html:
+    return join(
+        tag("p", "Of ", tag("code", slip), " itself the tables have nothing any more, only of its branches."),
+        _legend(rows),
+        gantt(f"The branches of {slip} over time", rows),
+        behind("As a table", _table(steps)),
+    )
 
 
 def _tree(
@@ -120,7 +127,10 @@ def _tree(
         return  # whoever calls itself its own branch
     above = above | {slip}
     mine = [run for run in runs if run["correlation_id"] == slip]
-    branches = [run for run in runs if run["parent"] == slip and run["run"] == 0]
+    branches = _branches(slip, runs)
+    if not mine:  # it is gone from the tables, and they are not
+        for branch in branches:
+            yield from _tree(branch["correlation_id"], runs, steps, depth, above)
     for number, run in enumerate(mine):
         yield Row(
             label=(run["branch"] or slip) + (f", run {run['run'] + 1}" if len(mine) > 1 else ""),
@@ -133,14 +143,14 @@ def _tree(
             is_open=run["ended_at"] is None,
         )
         tried = [step for step in steps if step["correlation_id"] == slip and step["run"] == run["run"]]
-        end = mine[number + 1]["begun_at"] if number + 1 < len(mine) else None
-        left = [each for each in branches if end is None or each["begun_at"] < end]
+        end = _begun(mine[number + 1]) if number + 1 < len(mine) else None
+        left = [each for each in branches if end is None or _begun(each) < end]
         branches = [each for each in branches if each not in left]
         several = {step["step"] for step in tried if step["attempt"]}
         for index, step in enumerate(tried):
             yield _attempt(step, depth + 1, numbered=step["step"] in several)
             following = tried[index + 1] if index + 1 < len(tried) else None
-            for branch in [each for each in left if following is None or each["begun_at"] < _begin(following)]:
+            for branch in [each for each in left if following is None or _begun(each) < _begin(following)]:
                 left.remove(branch)
                 yield from _tree(branch["correlation_id"], runs, steps, depth + 2, above)
         for branch in left:
@@ -149,6 +159,21 @@ def _tree(
         for name in (name for name in run["steps"] or () if name not in done and name != "router"):
             said = "planned" if run["ended_at"] is None else "planned, not reached"
             yield Row(label=name, depth=depth + 1, began=None, ended=None, tone="t6", said=said)
+
+
+def _branches(slip: str, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The first run of each that the tables have."""
+    found: dict[str, dict[str, Any]] = {}
+    for run in runs:
+        if run["parent"] == slip:
+            found.setdefault(run["correlation_id"], run)
+    return list(found.values())
+
+
+def _begun(run: dict[str, Any]) -> dt.datetime:
+    """Of a run whose beginning nobody knows, when it was last told of."""
+    found: dt.datetime = run["begun_at"] or run["last_at"]
+    return found
 
 
 def _begin(step: dict[str, Any]) -> dt.datetime:

@@ -8,10 +8,14 @@ from typing import Any
 
 import msgspec
 
+from slipstream.pipeline.errors import InvalidPipeline
 from slipstream.pipeline.looking import Tables
 from slipstream.pipeline.report.html import Html
 
 MINUTE = dt.timedelta(minutes=1)
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+SPAN_MAX = dt.timedelta(days=3660)
+"""More than any table keeps."""
 POINTS_MAX = 144
 """Across a plot: of a day, one for ten minutes."""
 
@@ -31,6 +35,9 @@ class Seen:
     """
 
     def __init__(self, tables: Tables, span: dt.timedelta, now: dt.datetime) -> None:
+        """Raises InvalidPipeline for a span that shows nothing, or that nobody has kept."""
+        if not dt.timedelta(0) < span <= SPAN_MAX:
+            raise InvalidPipeline(f"plots show up to {SPAN_MAX.days} days, and not {span}: say 24h, or 7d")
         self.tables = tables
         self.now = now
         first, last = self._counted(span)
@@ -56,12 +63,14 @@ class Seen:
 
     def _counted(self, span: dt.timedelta) -> tuple[dt.datetime, dt.datetime]:
         minutes = "SELECT minute FROM job_throughput UNION ALL SELECT minute FROM step_metrics"
-        # A clock that is ahead must not move everything else out of sight.
-        newest = f"SELECT max(minute) FROM ({minutes}) WHERE minute <= {moment(self.now + 10 * MINUTE)}"
+        # A clock that is ahead must not move everything else out of sight; before 1970 there were no messages.
+        until = moment(self.now + 10 * MINUTE)
+        newest = f"SELECT max(minute) FROM ({minutes}) WHERE minute BETWEEN {moment(EPOCH)} AND {until}"
         ((last,),) = self.tables.query(newest)
         if last is None:
             last = self.now.replace(second=0, microsecond=0)
-        oldest = f"SELECT min(minute) FROM ({minutes}) WHERE minute > {moment(last - span)}"
+        within = f"minute > {moment(last - span)} AND minute <= {moment(last)}"
+        oldest = f"SELECT min(minute) FROM ({minutes}) WHERE {within}"
         ((first,),) = self.tables.query(oldest)
         return (first or last - span), last
 

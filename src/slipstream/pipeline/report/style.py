@@ -17,7 +17,8 @@ _STYLE = """
   }
 }
 * { box-sizing: border-box; }
-body { margin: 0; background: var(--page); color: var(--ink); line-height: 1.45;
+/* Names come from anywhere, and the longest must not make the page wider than a phone; tables scroll. */
+body { margin: 0; background: var(--page); color: var(--ink); line-height: 1.45; overflow-wrap: anywhere;
   font: 15px/1.45 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
 main { max-width: 980px; margin: 0 auto; padding: 24px 16px 48px; }
 header h1 { font-size: 1.6rem; margin: 0 0 4px; }
@@ -26,7 +27,7 @@ h3 { font-size: 0.95rem; margin: 18px 0 4px; }
 p { margin: 4px 0 10px; }
 a { color: var(--calm); }
 .soft, caption { color: var(--soft); }
-code { font: 0.88em ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; overflow-wrap: anywhere; }
+code { font: 0.88em ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
 section, .tiles > div { background: var(--card); border: 1px solid var(--rule); border-radius: 10px; }
 section { padding: 18px 20px; margin: 16px 0; }
 nav { display: flex; flex-wrap: wrap; gap: 2px 14px; margin: 8px 0 0; font-size: 0.9rem; }
@@ -40,7 +41,7 @@ nav { display: flex; flex-wrap: wrap; gap: 2px 14px; margin: 8px 0 0; font-size:
   padding: 2px 0; }
 .fresh span { color: var(--soft); white-space: nowrap; }
 .scroll { overflow-x: auto; margin: 6px 0; }
-table { border-collapse: collapse; width: 100%; font-size: 0.88rem; }
+table { border-collapse: collapse; width: 100%; font-size: 0.88rem; overflow-wrap: normal; }
 caption { text-align: left; padding: 4px 0; }
 th, td { text-align: left; padding: 5px 12px 5px 0; border-bottom: 1px solid var(--rule); vertical-align: top; }
 th { color: var(--soft); font-weight: 600; white-space: nowrap; }
@@ -57,13 +58,12 @@ summary { cursor: pointer; color: var(--soft); }
 .bars { list-style: none; margin: 10px 0 0; padding: 0; }
 .bars li { margin: 0 0 14px; }
 .bars .head { display: flex; justify-content: space-between; gap: 12px; }
-.bars .head b { overflow-wrap: anywhere; }
-.bars .example { font-size: 0.88rem; color: var(--soft); overflow-wrap: anywhere; }
+.bars .example { font-size: 0.88rem; color: var(--soft); }
 .job { display: grid; grid-template-columns: minmax(0, 2fr) 90px minmax(0, 2fr) 142px; gap: 2px 14px;
   align-items: center; padding: 5px 0; border-bottom: 1px solid var(--rule); font-size: 0.88rem; }
 .job > :last-child { text-align: right; white-space: nowrap; }
 .beneath { display: block; }
-.pill { white-space: nowrap; font-weight: 600; }
+.pill { font-weight: 600; }
 svg text { fill: var(--ink); }
 svg .tick { fill: var(--soft); font-size: 11px; }
 svg .grid { stroke: var(--rule); stroke-width: 1; }
@@ -83,7 +83,7 @@ svg .said { fill: var(--soft); font-size: 11px; }
   .wide { display: none; }
   .narrow { display: block; }
   .grid2 { grid-template-columns: 1fr; }
-  .job { grid-template-columns: 1fr auto; }
+  .job { grid-template-columns: minmax(0, 2fr) minmax(0, auto); }
   .job > :nth-child(3) { grid-column: 1 / -1; }
   .job > :nth-child(4) { grid-column: 1 / -1; text-align: left; }
 }

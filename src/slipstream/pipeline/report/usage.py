@@ -6,7 +6,7 @@ import datetime as dt
 
 from slipstream.pipeline.report.html import Html, behind, join, table, tag
 from slipstream.pipeline.report.plot import share_bar
-from slipstream.pipeline.report.seen import Section, Seen
+from slipstream.pipeline.report.seen import EPOCH, Section, Seen
 from slipstream.pipeline.report.words import bytes_text, some
 
 DAYS = 7
@@ -20,7 +20,8 @@ def usage(seen: Seen) -> Section:
 
 def _body(seen: Seen) -> Html:
     ((last,),) = seen.tables.query(
-        f"SELECT max(day) FROM tenant_usage WHERE day <= '{(seen.now + dt.timedelta(days=1)).date()}'"
+        f"""SELECT max(day) FROM tenant_usage
+            WHERE day BETWEEN '{EPOCH.date()}' AND '{(seen.now + dt.timedelta(days=1)).date()}'"""
     )
     if last is None:
         return tag("p", "No tenant has used anything yet: the table tenant_usage is empty.")
