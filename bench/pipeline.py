@@ -40,6 +40,8 @@ BATCH = 2_000
 BODIES = 25
 """That many different batches are sent again and again: making them is not what is measured."""
 ROUNDS = 3
+SETTLE_S = 5.0
+"""Longer than a server waits with files for more to come."""
 LETTERS = 40
 """New messages, one by one, until each is a row."""
 
@@ -100,11 +102,13 @@ def measure(plan: Plan) -> Measured:
         bronze(spark, settings, folder / "warm", "warm")
         of_bronze = bronze(spark, settings, folder / "bronze", "bench")
         produce(url, "fetchbox.jobs.status", plan.messages, status)
+        settle(url, "fetchbox.jobs.status")
         run(spark, settings, folder / "warm-silver", QUERIES["jobs"])
         of_silver = run(spark, settings, folder / "silver", QUERIES["jobs"])
         of_many = None
         if plan.many:
             produce(url, "many", plan.many)
+            settle(url, "many")
             of_many = bronze(spark, settings, folder / "many", "many")
         gold_s = list(gold(spark, settings, folder / "gold", url))
     return Measured(bronze=of_bronze, silver=of_silver, gold_s=gold_s, many=of_many)
@@ -147,9 +151,10 @@ def produce(url: str, topic: str, count: int, make: Callable[[random.Random, int
     with httpx.Client(timeout=60, headers={"Content-Type": MSGPACK}) as http, ThreadPoolExecutor(4) as pool:
 
         def send(number: int) -> None:
-            http.post(
-                f"{url}/v2/produce", params={"topic": topic}, content=bodies[number % len(bodies)]
-            ).raise_for_status()
+            body = bodies[number % len(bodies)]
+            while (answer := http.post(f"{url}/v2/produce", params={"topic": topic}, content=body)).status_code == 429:
+                time.sleep(float(answer.headers["Retry-After"]))  # ten million are more than a disk takes at once
+            answer.raise_for_status()
 
         list(pool.map(send, range(count // BATCH)))
 
@@ -160,7 +165,7 @@ def settle(url: str, topic: str) -> None:
         before = -1
         while (filed := client.segments(topic, 0).next_offset) != before:
             before = filed
-            time.sleep(1)
+            time.sleep(SETTLE_S)
 
 
 # What is measured
