@@ -43,8 +43,16 @@ def made(spark: SparkSession, broker: MemoryBroker, tables: Path) -> Pipeline:
     return Pipeline(spark, load_settings({"url": broker.url, "tables": str(tables)}, {}))
 
 
-def folder_of(tables: Path) -> DeltaFolder:
-    return DeltaFolder(tables)
+@pytest.fixture
+def pipeline(spark: SparkSession, broker: MemoryBroker, right: Path, tmp_path: Path) -> Pipeline:
+    """On tables of its own, in which all is right."""
+    shutil.copytree(right, tmp_path / "tables")
+    return made(spark, broker, tmp_path / "tables")
+
+
+def assert_right(pipeline: Pipeline, right: Path, *names: str) -> None:
+    for name in names or TABLES:
+        assert_same_tables(name, pipeline.folder.path(name), right / name)
 
 
 def day_of(pipeline: Pipeline) -> dt.date:
@@ -53,50 +61,36 @@ def day_of(pipeline: Pipeline) -> dt.date:
     return found
 
 
-def test_a_day_that_was_decoded_wrongly_comes_right(
-    spark: SparkSession, broker: MemoryBroker, right: Path, tmp_path: Path
-) -> None:
+def test_a_day_that_was_decoded_wrongly_comes_right(pipeline: Pipeline, right: Path) -> None:
     """As if by an older release: rows that are missing, in quarantine that need not be, and counted for nobody."""
-    tables = tmp_path / "tables"
-    shutil.copytree(right, tables)
-    pipeline = made(spark, broker, tables)
     folder = pipeline.folder
     folder.delete(TABLES["job_status"], "partition = 1")
     folder.delete(TABLES["slip_events"], "kind = 'finished'")
     folder.open(TABLES["job_throughput"]).update({"tenant": "'nobody'"}, predicate="tasks > 0")
     folder.open(TABLES["job_snapshots"]).update({"state": "'wrong'"})
     backfill(pipeline, queries_of([]), day_of(pipeline))
-    for name in TABLES:
-        assert_same_tables(name, tables / name, right / name)
+    assert_right(pipeline, right)
 
 
-def test_what_the_log_has_no_more_stays(spark: SparkSession, broker: MemoryBroker, right: Path, tmp_path: Path) -> None:
+def test_what_the_log_has_no_more_stays(pipeline: Pipeline, right: Path) -> None:
     """However many rows come out of quarantine in the same table."""
-    tables = tmp_path / "tables"
-    shutil.copytree(right, tables)
-    pipeline = made(spark, broker, tables)
     folder = pipeline.folder
     letters = TABLES["dead_letters"]
     gone = folder.select(letters, "job_id <> ''").slice(0, 1)
     offset = pa.array([1 << 40], pa.int64())
     gone = gone.set_column(gone.column_names.index("offset"), "offset", offset)
     folder.delete(letters, "partition = 0")
-    write_deltalake(str(tables / "dead_letters"), gone, mode="append")
+    write_deltalake(str(folder.path("dead_letters")), gone, mode="append")
     backfill(pipeline, queries_of(["dead_letters"]), day_of(pipeline))
     found = folder.select(letters, "true")
-    assert found.num_rows == folder_of(right).count(letters, "true") + 1
+    assert found.num_rows == DeltaFolder(right).count(letters, "true") + 1
     assert 1 << 40 in found.column("offset").to_pylist()
     examples = folder.select(TABLES["dead_letter_causes"], "true").column("example_offset").to_pylist()
     assert 1 << 40 in examples, "and what is made of it has it, too"
 
 
-def test_what_was_made_of_rows_that_are_past_their_time_stays(
-    spark: SparkSession, broker: MemoryBroker, right: Path, tmp_path: Path
-) -> None:
+def test_what_was_made_of_rows_that_are_past_their_time_stays(pipeline: Pipeline, right: Path) -> None:
     """As if retention had removed older logs and letters, which were counted while they were there."""
-    tables = tmp_path / "tables"
-    shutil.copytree(right, tables)
-    pipeline = made(spark, broker, tables)
     folder = pipeline.folder
     for name in ("job_logs", "dead_letters"):
         keep_from = {REMOVED_BEFORE: (day_of(pipeline) + dt.timedelta(days=1)).isoformat()}
@@ -107,32 +101,23 @@ def test_what_was_made_of_rows_that_are_past_their_time_stays(
     backfill(pipeline, queries_of(["job_logs"]), day_of(pipeline))
     for name, rows in before.items():
         assert folder.select(TABLES[name], "true").equals(rows)
-    assert_same_tables("job_snapshots", tables / "job_snapshots", right / "job_snapshots")
+    assert_right(pipeline, right, "job_snapshots")
 
 
-def test_rows_that_nothing_says_any_more_go(
-    spark: SparkSession, broker: MemoryBroker, right: Path, tmp_path: Path
-) -> None:
+def test_rows_that_nothing_says_any_more_go(pipeline: Pipeline, right: Path) -> None:
     """As if an older release had read another host, and another step, out of the same messages."""
-    tables = tmp_path / "tables"
-    shutil.copytree(right, tables)
-    pipeline = made(spark, broker, tables)
     folder = pipeline.folder
     for name in ("dead_letters", "dead_letter_causes"):
         folder.open(TABLES[name]).update({"host": "'wrong.example'"}, predicate="failure_code <> ''")
     for name in ("slip_events", "slip_steps"):
         folder.open(TABLES[name]).update({"step": "'wrong'"}, predicate="step = 'check'")
     backfill(pipeline, queries_of([]), day_of(pipeline))
-    for name in ("dead_letters", "dead_letter_causes", "slip_events", "slip_steps"):
-        assert_same_tables(name, tables / name, right / name)
+    assert_right(pipeline, right, "dead_letters", "dead_letter_causes", "slip_events", "slip_steps")
 
 
 def test_somebody_who_is_killed_between_a_day_and_what_is_made_of_it_is_followed(
-    spark: SparkSession, broker: MemoryBroker, right: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, broker: MemoryBroker, pipeline: Pipeline, right: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tables = tmp_path / "tables"
-    shutil.copytree(right, tables)
-    pipeline = made(spark, broker, tables)
     folder = pipeline.folder
     for name in ("dead_letters", "dead_letter_causes"):
         folder.open(TABLES[name]).update({"host": "'wrong.example'"}, predicate="failure_code <> ''")
@@ -144,17 +129,11 @@ def test_somebody_who_is_killed_between_a_day_and_what_is_made_of_it_is_followed
         patch.setattr(DeltaFolder, "renew", die)
         with pytest.raises(OSError, match="killed"):
             backfill(pipeline, queries_of(["dead_letters"]), day_of(pipeline))
-    made(spark, broker, tables).run(queries_of(["dead_letters"]), once=True)
-    for name in ("dead_letters", "dead_letter_causes", "job_throughput", "tenant_usage"):
-        assert_same_tables(name, tables / name, right / name)
+    made(spark, broker, folder.root).run(queries_of(["dead_letters"]), once=True)
+    assert_right(pipeline, right, "dead_letters", "dead_letter_causes", "job_throughput", "tenant_usage")
 
 
-def test_stopped_in_time_it_changes_nothing(
-    spark: SparkSession, broker: MemoryBroker, right: Path, tmp_path: Path
-) -> None:
-    tables = tmp_path / "tables"
-    shutil.copytree(right, tables)
-    pipeline = made(spark, broker, tables)
+def test_stopped_in_time_it_changes_nothing(pipeline: Pipeline) -> None:
     day = day_of(pipeline)
     versions = {name: pipeline.folder.open(TABLES[name]).version() for name in TABLES}
     pipeline.stop()
@@ -163,10 +142,6 @@ def test_stopped_in_time_it_changes_nothing(
     assert {name: pipeline.folder.open(TABLES[name]).version() for name in TABLES} == versions
 
 
-def test_another_day_changes_nothing(spark: SparkSession, broker: MemoryBroker, right: Path, tmp_path: Path) -> None:
-    tables = tmp_path / "tables"
-    shutil.copytree(right, tables)
-    pipeline = made(spark, broker, tables)
+def test_another_day_changes_nothing(pipeline: Pipeline, right: Path) -> None:
     backfill(pipeline, queries_of(["job_snapshots"]), day_of(pipeline) - dt.timedelta(days=1))
-    for name in TABLES:
-        assert_same_tables(name, tables / name, right / name)
+    assert_right(pipeline, right)

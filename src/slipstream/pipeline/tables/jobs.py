@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from slipstream.pipeline.decode import schema_of
 from slipstream.pipeline.delta.fold import Fold, Latest
-from slipstream.pipeline.tables.columns import COUNT, DAY, NUMBER, PLACE, TEXT, TIME, columns_of, schema
+from slipstream.pipeline.tables.columns import COUNT, DAY, NUMBER, PLACE, TEXT, TIME, columns_of, folded, schema
 from slipstream.pipeline.tables.table import Table
 
 if TYPE_CHECKING:
@@ -55,55 +55,37 @@ TABLE_OF = {
 
 _newest = Latest(("updated_at", "offset"))
 
+_JOB_SNAPSHOTS = folded(
+    {"job_id": TEXT},
+    {
+        "job_type": (TEXT, _newest),
+        "tenant": (TEXT, _newest),
+        "state": (TEXT, _newest),
+        "resources_total": (COUNT, _newest),
+        "resources_completed": (COUNT, _newest),
+        "resources_failed": (COUNT, _newest),
+        "manifest_key": (TEXT, _newest),
+        "last_error_code": (TEXT, _newest),
+        "last_error_message": (TEXT, _newest),
+        "log_offset": (COUNT, _newest),
+        "first_at": (TIME, "min"),
+        "updated_at": (TIME, _newest),
+        "ended_at": (TIME, _newest),
+        "statuses": (COUNT, "sum"),
+        "offset": (COUNT, _newest),
+        "_seen": (TIME, "max"),
+    },
+    seen="_seen",
+    begun="first_at",
+)
+
 JOB_SNAPSHOTS = Table(
     name="job_snapshots",
     layer="gold",
     what="The latest state of every job.",
     queries=("jobs",),
-    columns=schema(
-        {
-            "job_id": TEXT,
-            "job_type": TEXT,
-            "tenant": TEXT,
-            "state": TEXT,
-            "resources_total": COUNT,
-            "resources_completed": COUNT,
-            "resources_failed": COUNT,
-            "manifest_key": TEXT,
-            "last_error_code": TEXT,
-            "last_error_message": TEXT,
-            "log_offset": COUNT,
-            "first_at": TIME,
-            "updated_at": TIME,
-            "ended_at": TIME,
-            "statuses": COUNT,
-            "offset": COUNT,
-            "_seen": TIME,
-        }
-    ),
-    fold=Fold(
-        ("job_id",),
-        {
-            "job_type": _newest,
-            "tenant": _newest,
-            "state": _newest,
-            "resources_total": _newest,
-            "resources_completed": _newest,
-            "resources_failed": _newest,
-            "manifest_key": _newest,
-            "last_error_code": _newest,
-            "last_error_message": _newest,
-            "log_offset": _newest,
-            "first_at": "min",
-            "updated_at": _newest,
-            "ended_at": _newest,
-            "statuses": "sum",
-            "offset": _newest,
-            "_seen": "max",
-        },
-        seen="_seen",
-        begun="first_at",
-    ),
+    columns=_JOB_SNAPSHOTS.columns,
+    fold=_JOB_SNAPSHOTS.fold,
     sources=("job_status",),
     time="updated_at",
     keep_days=365,
@@ -259,44 +241,30 @@ def _counted(
 
 _example = Latest(("last_at", "example_offset"))
 
+_DEAD_LETTER_CAUSES = folded(
+    {"failure_code": TEXT, "host": TEXT, "tenant": TEXT},
+    {
+        "count": (COUNT, "sum"),
+        "first_at": (TIME, "min"),
+        "last_at": (TIME, _example),
+        "example_job_id": (TEXT, _example),
+        "example_resource_id": (TEXT, _example),
+        "example_url": (TEXT, _example),
+        "example_message": (TEXT, _example),
+        "example_topic": (TEXT, _example),
+        "example_partition": (NUMBER, _example),
+        "example_offset": (COUNT, _example),
+    },
+    begun="first_at",
+)
+
 DEAD_LETTER_CAUSES = Table(
     name="dead_letter_causes",
     layer="gold",
     what="Why tasks were given up: by code, host and tenant, with an example.",
     queries=("jobs",),
-    columns=schema(
-        {
-            "failure_code": TEXT,
-            "host": TEXT,
-            "tenant": TEXT,
-            "count": COUNT,
-            "first_at": TIME,
-            "last_at": TIME,
-            "example_job_id": TEXT,
-            "example_resource_id": TEXT,
-            "example_url": TEXT,
-            "example_message": TEXT,
-            "example_topic": TEXT,
-            "example_partition": NUMBER,
-            "example_offset": COUNT,
-        }
-    ),
-    fold=Fold(
-        ("failure_code", "host", "tenant"),
-        {
-            "count": "sum",
-            "first_at": "min",
-            "last_at": _example,
-            "example_job_id": _example,
-            "example_resource_id": _example,
-            "example_url": _example,
-            "example_message": _example,
-            "example_topic": _example,
-            "example_partition": _example,
-            "example_offset": _example,
-        },
-        begun="first_at",
-    ),
+    columns=_DEAD_LETTER_CAUSES.columns,
+    fold=_DEAD_LETTER_CAUSES.fold,
     sources=("dead_letters",),
     time="last_at",
 )

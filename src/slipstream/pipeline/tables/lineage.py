@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from slipstream.pipeline.delta.fold import Fold, Latest
-from slipstream.pipeline.tables.columns import COUNT, NUMBER, TEXT, TIME, schema
+from slipstream.pipeline.delta.fold import Latest
+from slipstream.pipeline.tables.columns import COUNT, NUMBER, TEXT, TIME, folded
 from slipstream.pipeline.tables.slips import PLANS, slip_steps
 from slipstream.pipeline.tables.table import Table
 
@@ -15,55 +15,36 @@ if TYPE_CHECKING:
 _state = Latest(("_attempt", "_order", "_place"))
 _newest = Latest(("_time", "_offset"))
 
+_RUN_LINEAGE = folded(
+    {"origin": TEXT, "run_id": TEXT, "step_id": TEXT},
+    {
+        "parent_step_id": (TEXT, "max"),
+        "parent_run_id": (TEXT, "max"),
+        "position": (NUMBER, "max"),
+        "first_at": (TIME, "min"),
+        "last_at": (TIME, "max"),
+        "attempts": (NUMBER, "max"),
+        "state": (TEXT, _state),
+        "topic": (TEXT, _newest),
+        "messages": (COUNT, "sum"),
+        "_attempt": (NUMBER, _state),
+        "_order": (COUNT, _state),
+        "_place": (COUNT, _state),
+        "_time": (TIME, _newest),
+        "_offset": (COUNT, _newest),
+        "_seen": (TIME, "max"),
+    },
+    seen="_seen",
+    begun="last_at",
+)
+
 RUN_LINEAGE = Table(
     name="run_lineage",
     layer="gold",
     what="The steps of every run as a tree, with their times.",
     queries=("messages", "slips"),
-    columns=schema(
-        {
-            "origin": TEXT,
-            "run_id": TEXT,
-            "step_id": TEXT,
-            "parent_step_id": TEXT,
-            "parent_run_id": TEXT,
-            "position": NUMBER,
-            "first_at": TIME,
-            "last_at": TIME,
-            "attempts": NUMBER,
-            "state": TEXT,
-            "topic": TEXT,
-            "messages": COUNT,
-            "_attempt": NUMBER,
-            "_order": COUNT,
-            "_place": COUNT,
-            "_time": TIME,
-            "_offset": COUNT,
-            "_seen": TIME,
-        }
-    ),
-    fold=Fold(
-        ("origin", "run_id", "step_id"),
-        {
-            "parent_step_id": "max",
-            "parent_run_id": "max",
-            "position": "max",
-            "first_at": "min",
-            "last_at": "max",
-            "attempts": "max",
-            "state": _state,
-            "topic": _newest,
-            "messages": "sum",
-            "_attempt": _state,
-            "_order": _state,
-            "_place": _state,
-            "_time": _newest,
-            "_offset": _newest,
-            "_seen": "max",
-        },
-        seen="_seen",
-        begun="last_at",
-    ),
+    columns=_RUN_LINEAGE.columns,
+    fold=_RUN_LINEAGE.fold,
     sources=("messages", "slip_events"),
     time="last_at",
     keep_days=90,
