@@ -188,12 +188,14 @@ def reading(spark: SparkSession, url: str, parquet: Path, count: int) -> tuple[l
     def into_nothing(frame: DataFrame) -> None:
         frame.write.format("noop").mode("overwrite").save()
 
+    def stored() -> DataFrame:
+        return spark.read.parquet(str(parquet))
+
     messages().write.parquet(str(parquet))
-    stored = spark.read.parquet(str(parquet))
-    assert stored.count() == count
+    assert stored().count() == count
     found: tuple[list[float], list[float]] = ([], [])
     for number in range(WARM_ROUNDS + ROUNDS):
-        seconds = timed(lambda: into_nothing(messages())), timed(lambda: into_nothing(stored))
+        seconds = timed(lambda: into_nothing(messages())), timed(lambda: into_nothing(stored()))
         if number >= WARM_ROUNDS:
             for times, taken in zip(found, seconds, strict=True):
                 times.append(taken)

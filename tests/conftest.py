@@ -23,6 +23,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 StartServer = Callable[..., ServerProcess]
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What needs a session of Spark goes to one process: each would start its own, which takes a minute to get going."""
+    if isinstance(item, pytest.Function) and "spark" in item.fixturenames:
+        item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Slow ones first: one that began last would be waited for by all who have nothing left to do."""
