@@ -173,16 +173,27 @@ class Show:
         with self._lock:
             for query in self._queries:
                 told = self._told.get(query.name)
-                read, lag = self._read.get(query.name, (0, 0))
+                known = self._read.get(query.name)
                 for number, each in enumerate(query.tables):
-                    bar = ProgressBar(total=max(1, read + lag), completed=read if read + lag else 1, width=20)
                     last = told.rows.get(each.name, 0) if told is not None else 0
                     table.add_row(
                         each.name,
                         f"{self._rows.get((query.name, each.name), 0):,}",
                         f"{last:,}",
                         f"{told.took_s:.1f} s" if told is not None and number == 0 else "",
-                        f"{lag:,}" if number == 0 else "",
-                        bar if number == 0 else "",
+                        _lag(known) if number == 0 else "",
+                        _bar(known) if number == 0 else "",
                     )
         return table
+
+
+def _lag(known: tuple[int, int] | None) -> str:
+    return "…" if known is None else f"{known[1]:,}"
+
+
+def _bar(known: tuple[int, int] | None) -> ProgressBar:
+    """It moves without a length until a query has read something."""
+    if known is None:
+        return ProgressBar(total=None, pulse=True, width=20)
+    read, lag = known
+    return ProgressBar(total=max(1, read + lag), completed=read if read + lag else 1, width=20)

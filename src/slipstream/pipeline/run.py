@@ -45,7 +45,7 @@ class Watch(Protocol):
     """Who wants to see how it goes. All of it may be called from threads of the queries."""
 
     def began(self, queries: Sequence[Query]) -> None:
-        """They run now."""
+        """They are being started."""
         return
 
     def told(self, told: Told) -> None:
@@ -83,10 +83,10 @@ class Pipeline:
             stream.look()
         for stream in streams:
             finish_backfill(stream)
+        self._watch.began(queries)
         try:
             for stream in streams:
                 running.append(self._start(stream, once=once))
-            self._watch.began(queries)
             self._await(queries, running)
         finally:
             for each in running:
@@ -124,7 +124,8 @@ class Pipeline:
             for query, each in zip(queries, running, strict=True):
                 if (error := each.exception()) is not None:
                     raise failed(query, error)
-                self._watch.behind(query.name, *reached(each.lastProgress))
+                if (progress := each.lastProgress) is not None:
+                    self._watch.behind(query.name, *reached(progress))
             if not any(each.isActive for each in running):
                 # One that failed just now has said so after we asked.
                 for query, each in zip(queries, running, strict=True):

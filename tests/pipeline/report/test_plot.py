@@ -70,3 +70,10 @@ def test_a_plot_is_drawn_for_a_screen_and_for_a_phone() -> None:
     drawn = both(lambda width: histogram("t", ["a"], [1], width=width))
     assert 'class="wide"><svg viewBox="0 0 860' in drawn
     assert 'class="narrow"><svg viewBox="0 0 360' in drawn
+
+
+@pytest.mark.parametrize("days", [1, 30, 365, 3660])
+def test_times_have_room_however_many_there_are(days: int) -> None:
+    first = dt.datetime(2026, 3, 14, 5, tzinfo=dt.UTC)
+    found = time_ticks(first, first + dt.timedelta(days=days), 8)
+    assert 4 <= len(found) <= 9

@@ -138,11 +138,14 @@ def value_ticks(top: float, count: int = 4) -> list[float]:
 
 
 _STEPS = [dt.timedelta(minutes=each) for each in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10080)]
+_WEEK = _STEPS[-1]
 
 
 def time_ticks(first: dt.datetime, last: dt.datetime, most: int) -> list[dt.datetime]:
     """At full hours and the like, in UTC."""
-    step = next((each for each in _STEPS if (last - first) / each <= most), _STEPS[-1])
+    step = next((each for each in _STEPS if (last - first) / each <= most), None)
+    if step is None:
+        step = math.ceil((last - first) / _WEEK / most) * _WEEK
     start = first.replace(hour=0, minute=0, second=0, microsecond=0)
     tick = start + math.ceil((first - start) / step) * step
     found = []
