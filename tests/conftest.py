@@ -24,7 +24,7 @@ StartServer = Callable[..., ServerProcess]
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """What needs a session of Spark goes to one process: each would start its own, which takes a minute to get going."""
+    """What needs a session of Spark goes to one process: each would start its own, which takes a minute."""
     if isinstance(item, pytest.Function) and "spark" in item.fixturenames:
         item.add_marker(pytest.mark.xdist_group("spark"))
 

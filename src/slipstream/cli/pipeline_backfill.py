@@ -13,7 +13,7 @@ from slipstream.cli.table_folder import exit_code
 
 
 @click.command(epilog=EXIT_CODES)
-@click.argument("day", type=click.DateTime(["%Y-%m-%d"]))
+@click.argument("day", metavar="YYYY-MM-DD", type=click.DateTime(["%Y-%m-%d"]))
 @click.option("--table", "tables_wanted", multiple=True, help="Only what makes this table; repeat it for more.")
 @pipeline_options
 def backfill(day: dt.datetime, tables_wanted: tuple[str, ...], log_level: str, **given: Any) -> None:
@@ -38,5 +38,6 @@ def backfill(day: dt.datetime, tables_wanted: tuple[str, ...], log_level: str, *
         with opened(given, show) as found, show, stopping(found.stop):
             done = run(found, queries, day.date())
         output.table(
-            ["TABLE", ">ROWS BEFORE", ">ROWS NOW"], [(one.table, f"{one.before:,}", f"{one.rows:,}") for one in done]
+            ["TABLE", ">ROWS BEFORE", ">ROWS NOW"],
+            [(one.table, "-" if one.before is None else f"{one.before:,}", f"{one.rows:,}") for one in done],
         )

@@ -40,8 +40,8 @@ class Backfilled(msgspec.Struct, frozen=True):
     """What became of a table."""
 
     table: str
-    before: int
-    """Rows of the day; of a table that is made of others, 0."""
+    before: int | None
+    """Rows of the day; None for a table that is made of others, whose rows are of no day."""
     rows: int
 
 
@@ -85,7 +85,7 @@ def _backfill(stream: Stream, day: dt.date) -> Iterator[Backfilled]:
         folder.replace_day(table, day.isoformat(), mine)
         yield Backfilled(table.name, before, sum(one.rows for one in mine))
     for name, rows in _renew(stream, noted).items():
-        yield Backfilled(name, 0, rows)
+        yield Backfilled(name, None, rows)
     stream.checkpoint.done(BACKFILL)
 
 
