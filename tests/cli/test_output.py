@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from slipstream import client
-from slipstream.cli.output import _exit_code, payload_text
+from slipstream.cli.output import client_exit_code, payload_text
 from tests.cli.commands import Commands
 from tests.conftest import StartServer
 
@@ -30,9 +30,9 @@ def test_an_address_that_is_none_is_said(cli: Commands) -> None:
 
 def test_each_kind_of_trouble_has_its_code() -> None:
     kinds = (client.NotFound, client.Conflict, client.Unavailable, client.ConnectionFailed, client.Overloaded)
-    assert [_exit_code(kind("why")) for kind in kinds] == [3, 4, 5, 5, 6]
-    assert _exit_code(client.InvalidArgument("why")) == 1
-    assert _exit_code(ValueError("a fault of ours")) is None
+    assert [client_exit_code(kind("why")) for kind in kinds] == [3, 4, 5, 5, 6]
+    assert client_exit_code(client.InvalidArgument("why")) == 1
+    assert client_exit_code(ValueError("a fault of ours")) is None
 
 
 def test_what_asks_to_wait_is_6(start_server: StartServer) -> None:
@@ -70,10 +70,10 @@ def test_nobody_who_listens_is_no_traceback(cli: Commands, redirected: str, code
 
 
 def test_retention_that_removed_it_names_where_to_go_on() -> None:
-    from slipstream.cli.output import _advice
+    from slipstream.cli.output import client_advice
     from slipstream.client import OffsetOutOfRange
 
-    assert "--from 7" in _advice(OffsetOutOfRange("gone", earliest_offset=7))
+    assert "--from 7" in client_advice(OffsetOutOfRange("gone", earliest_offset=7))
 
 
 def test_payloads_are_one_line_whatever_is_in_them() -> None:

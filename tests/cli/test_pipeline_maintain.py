@@ -52,7 +52,7 @@ def test_machines_get_a_line_for_each_table(root: Path) -> None:
 
 def test_old_versions_are_freed_at_once_only_by_force(root: Path) -> None:
     run(root)
-    assert "force it" in run(root, "--old-versions", "10m", expect=2).stderr
+    assert "use --force" in run(root, "--old-versions", "10m", expect=2).stderr
     said = run(root, "--old-versions", "0", "--force").stdout
     assert "quarantine: 4 old files removed" in said
 

@@ -81,3 +81,25 @@ def test_a_setting_that_makes_no_sense_is_said(cli: Commands, monkeypatch: pytes
     monkeypatch.setenv("PIPELINE_BATCH_ROWS", "many")
     refused = cli.run("pipeline", "run", "--once", expect=2)
     assert "PIPELINE_BATCH_ROWS='many': a number" in refused.stderr
+
+
+@pytest.mark.parametrize("command", [("run", "--once"), ("backfill", "2026-11-15")])
+def test_a_server_that_is_not_there_is_said_before_spark_is_started(
+    cli: Commands, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    nobody = ("--server", "http://127.0.0.1:9", "--tables", str(tmp_path))
+    refused = cli.run("pipeline", *command, *nobody, expect=5)
+    assert "cannot reach http://127.0.0.1:9" in refused.stderr
+    assert "slipstream serve" in refused.stderr
+    assert "Spark" not in refused.stderr
+
+
+def test_topics_that_are_no_expression_are_said(cli: Commands, tmp_path: Path) -> None:
+    refused = cli.run("pipeline", "run", "--once", "--topics", "[", "--tables", str(tmp_path), expect=2)
+    assert "PIPELINE_TOPICS='[' is no regular expression" in refused.stderr
+
+
+def test_an_address_of_no_server_is_said(cli: Commands, tmp_path: Path) -> None:
+    refused = cli.run("pipeline", "run", "--once", "--server", "ftp://x", "--tables", str(tmp_path), expect=1)
+    assert "'ftp://x' is no address of a server" in refused.stderr
+    assert "Traceback" not in refused.stderr

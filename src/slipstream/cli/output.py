@@ -132,7 +132,7 @@ def speaks(command: CommandT) -> CommandT:
     @click.option("--json", "as_json", is_flag=True, help="Answer with JSON, for machines.")
     @functools.wraps(command)
     def run(*args: Any, server: str, as_json: bool, **kwargs: Any) -> None:
-        with answering(as_json, _exit_code, _advice) as output:
+        with answering(as_json, client_exit_code, client_advice) as output:
             from slipstream.client import Client  # noqa: PLC0415 - --help needs no client; who waits may press Ctrl-C
 
             with Client(server, retry_for_ms=RETRY_FOR_MS) as client:
@@ -175,7 +175,8 @@ def _alone(error: Exception) -> Exception:
     return error
 
 
-def _exit_code(error: Exception) -> int | None:
+def client_exit_code(error: Exception) -> int | None:
+    """For what a client of a server raises."""
     from slipstream import client  # noqa: PLC0415
 
     codes: list[tuple[type[Exception], int]] = [
@@ -190,7 +191,7 @@ def _exit_code(error: Exception) -> int | None:
     return next((code for kind, code in codes if isinstance(error, kind)), None)
 
 
-def _advice(error: Exception) -> str:
+def client_advice(error: Exception) -> str:
     from slipstream import client  # noqa: PLC0415
 
     if isinstance(error, client.ConnectionFailed) and not error.sent:

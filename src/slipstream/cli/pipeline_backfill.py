@@ -7,7 +7,7 @@ from typing import Any
 
 import rich_click as click
 
-from slipstream.cli.output import EXIT_CODES, answering
+from slipstream.cli.output import EXIT_CODES, answering, client_advice
 from slipstream.cli.pipeline_run import Show, opened, pipeline_options, stopping
 from slipstream.cli.table_folder import exit_code
 
@@ -31,7 +31,7 @@ def backfill(day: dt.datetime, tables_wanted: tuple[str, ...], log_level: str, *
     from slipstream.pipeline.backfill import backfill as run  # noqa: PLC0415
     from slipstream.pipeline.queries import queries_of  # noqa: PLC0415
 
-    with answering(False, exit_code) as output:
+    with answering(False, exit_code, client_advice) as output:
         configure_logging(log_level, "text")
         queries = queries_of(tables_wanted)
         show = Show(output)

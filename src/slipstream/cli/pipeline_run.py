@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from slipstream.cli.output import EXIT_CODES, Output, answering
+from slipstream.cli.output import EXIT_CODES, RETRY_FOR_MS, Output, answering, client_advice
 from slipstream.cli.table_folder import exit_code
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def run(once: bool, tables_wanted: tuple[str, ...], from_scratch: bool, log_leve
     from slipstream.pipeline.queries import queries_of  # noqa: PLC0415
     from slipstream.pipeline.run import start_over  # noqa: PLC0415
 
-    with answering(False, exit_code) as output:
+    with answering(False, exit_code, client_advice) as output:
         configure_logging(log_level, "text")
         queries = queries_of(tables_wanted)
         show = Show(output)
@@ -89,10 +89,15 @@ def run(once: bool, tables_wanted: tuple[str, ...], from_scratch: bool, log_leve
 @contextlib.contextmanager
 def opened(given: Mapping[str, Any], show: Show) -> Iterator[Pipeline]:
     """A pipeline with these settings, and Spark running."""
+    from slipstream.client import Client  # noqa: PLC0415
     from slipstream.pipeline.run import pipeline  # noqa: PLC0415
     from slipstream.pipeline.settings import load_settings  # noqa: PLC0415
 
     settings = load_settings({name: value for name, value in given.items() if value is not None})
+    if settings.bus == "slipstream":
+        # Asked now: Spark takes half a minute to start, and its queries a while to give up.
+        with Client(settings.url, retry_for_ms=RETRY_FOR_MS) as client:
+            client.offsets([])
     show.output.note(f"[dim]starting Spark ({escape(settings.master)}); tables in {escape(settings.tables)}[/]")
     with pipeline(settings, show) as found:
         yield found

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import rich_click as click
 
-from slipstream.cli.output import NOT_FOUND, answering
+from slipstream.cli.output import NOT_FOUND, answering, client_exit_code
 
 EXTRA = "tables need libraries that are not installed: pip install 'slipstream[pipeline]'"
 
@@ -62,7 +62,7 @@ def exit_code(error: Exception) -> int | None:
         ((QueryRefused, InvalidPipeline), 2),
         ((PipelineError, ConnectorError, DeltaError, OSError, *_of_spark()), 1),
     ]
-    return next((code for kinds, code in codes if isinstance(error, kinds)), None)
+    return next((code for kinds, code in codes if isinstance(error, kinds)), client_exit_code(error))
 
 
 def _of_spark() -> tuple[type[Exception], ...]:

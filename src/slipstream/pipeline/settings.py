@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
@@ -67,7 +68,14 @@ def load_settings(
     Example:
         settings = load_settings({"tables": "/srv/tables"})
     """
-    return load(PipelineSettings, given or {}, environment, whose="the pipeline", refuse=InvalidPipeline)
+    found = load(PipelineSettings, given or {}, environment, whose="the pipeline", refuse=InvalidPipeline)
+    try:
+        re.compile(found.topics)
+    except re.error as error:
+        raise InvalidPipeline(
+            f"PIPELINE_TOPICS={found.topics!r} is no regular expression: {error}; orders|payments names two topics"
+        ) from error
+    return found
 
 
 def describe_settings() -> Iterator[SettingInfo]:

@@ -100,7 +100,7 @@ def _check(upkeep: Upkeep) -> None:
     if too_short and not upkeep.is_forced:
         raise InvalidPipeline(
             "old versions are kept for an hour at least: who reads a table now, or is about to commit to it, would "
-            "miss files. Where nobody does, force it"
+            "miss files. Where nobody does, use --force"
         )
 
 

@@ -258,10 +258,12 @@ class Tables:
         text = str(error).strip()
         if isinstance(error, duckdb.CatalogException) and (missing := _NO_TABLE.match(text)):
             return f"there is no table {missing[1]}; there are {', '.join(self.names)}"
-        if isinstance(error, duckdb.ParserException) and (near := _NEAR.search(text)):
+        if isinstance(error, duckdb.ParserException):
             named = {field.name for name in mentioned for field in self._schema(name)}
-            if near[1] in named:
-                text += f'\n{near[1]} is also a word of SQL: as a column it is "{near[1]}", in quotes'
+            near = _NEAR.search(text)
+            word = near[1] if near is not None and near[1] in named else "offset"
+            if word in named:
+                text += f'\n{word} is also a word of SQL: as a column it is "{word}", in quotes'
         if isinstance(error, duckdb.BinderException):
             for name in mentioned:
                 names = _visible(self._schema(name), everything).names
