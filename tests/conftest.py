@@ -23,18 +23,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 StartServer = Callable[..., ServerProcess]
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """What needs a session of Spark goes to one process: each would start its own, which takes a minute."""
-    if isinstance(item, pytest.Function) and "spark" in item.fixturenames:
-        item.add_marker(pytest.mark.xdist_group("spark"))
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow ones first: one that began last would be waited for by all who have nothing left to do."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
-
-
 @pytest.fixture
 def start_server(tmp_path: Path) -> Iterator[StartServer]:
     """Starts servers: `start_server("--max-in-flight", "2")`, on the test's own directory unless told otherwise."""
