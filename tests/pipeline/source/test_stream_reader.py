@@ -296,15 +296,21 @@ def test_who_does_not_mind_goes_on_and_is_warned(overtaken: Query, caplog: pytes
     assert "gone" not in caplog.text
 
 
-def test_a_batch_that_was_planned_before_retention_came_says_so(
-    broker: MemoryBroker, client: Client, query: Query
-) -> None:
+def plan_and_overtake(broker: MemoryBroker, client: Client, query: Query) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A batch that is planned, and then there is nothing left of it."""
     client.create_topic("orders", config=TopicConfigFields(retention_ms=3_600_000))
     fill(client, "orders", 10)
     query.batch()
     fill(client, "orders", 10, first=10)
     start, end = query.plan()
     overtake(broker, client)
+    return start, end
+
+
+def test_a_batch_that_was_planned_before_retention_came_says_so(
+    broker: MemoryBroker, client: Client, query: Query
+) -> None:
+    start, end = plan_and_overtake(broker, client, query)
     query.restart()
     with pytest.raises(DataLost, match="orders/0: offsets 10 to 19 are gone"):
         query.read(start, end)
@@ -315,12 +321,7 @@ def test_a_batch_that_was_planned_before_retention_came_says_so(
 def test_who_gets_ranges_sees_where_they_begin_although_nothing_of_them_is_left(
     broker: MemoryBroker, client: Client, query: Query
 ) -> None:
-    client.create_topic("orders", config=TopicConfigFields(retention_ms=3_600_000))
-    fill(client, "orders", 10)
-    query.batch()
-    fill(client, "orders", 10, first=10)
-    start, end = query.plan()
-    overtake(broker, client)
+    start, end = plan_and_overtake(broker, client, query)
     query.restart(failOnDataLoss="false", content="ranges")
     (task,) = query.reader.partitions(start, end)
     assert isinstance(task, Task)

@@ -71,14 +71,9 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
         return [table for table in TABLES.values() if self.name in table.queries]
 
     @property
-    def derived(self) -> list[Table]:
-        """Those that can be made of the others again."""
-        return [table for table in self.tables if not table.is_appended]
-
-    @property
     def folded(self) -> list[Table]:
-        """Of these, those that batches go into."""
-        return [table for table in self.derived if table.fold is not None]
+        """Those that batches are folded into, and that can be made of the others again."""
+        return [table for table in self.tables if table.fold is not None]
 
 
 # messages
