@@ -103,6 +103,7 @@ def measure(plan: Plan) -> Measured:
     with spark_session(settings, folder / "spark.log") as spark:
         produce(url, "warm", 50_000)
         bronze(spark, settings, folder / "warm", "warm")
+        bronze(spark, settings, folder / "warm-bronze", "bench")
         of_bronze = bronze(spark, settings, folder / "bronze", "bench")
         produce(url, "fetchbox.jobs.status", plan.messages, status)
         settle(url, "fetchbox.jobs.status")
