@@ -9,6 +9,7 @@ import pytest
 
 from slipstream.pipeline.session import LOCAL, spark_session
 from slipstream.pipeline.settings import load_settings
+from tests.pipeline.cluster import Cluster, connect_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,3 +27,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     }
     with spark_session(settings, home / "spark.log", extra) as session:
         yield session
+
+
+@pytest.fixture
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One for each test, which may lose workers. Its driver is a process of its own: Spark allows one in a process."""
+    with Cluster(tmp_path_factory.mktemp("cluster")) as found:
+        yield found
+
+
+@pytest.fixture
+def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server of Spark Connect."""
+    with connect_server(tmp_path_factory.mktemp("connect")) as url:
+        yield url

@@ -19,6 +19,7 @@ OF_OTHER_EXTRAS = {
     "slip": ("datalogic_py", "yaml"),
     "redis": ("redis",),
     "jobs": ("obstore",),
+    "connect": ("grpc", "grpc_status", "google.rpc", "zstandard"),
 }
 """Extra → what only it installs."""
 

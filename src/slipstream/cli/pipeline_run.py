@@ -16,6 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from slipstream.cli.output import EXIT_CODES, RETRY_FOR_MS, Output, answering, client_advice
+from slipstream.cli.spark_options import spark_options
 from slipstream.cli.table_folder import exit_code
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def pipeline_options(command: CommandT) -> CommandT:
             ),
             click.option("--tables", help="The folder of the tables; also PIPELINE_TABLES."),
             click.option("--topics", help="What goes into `messages`: a regular expression; also PIPELINE_TOPICS."),
-            click.option("--master", help="Where Spark runs; also PIPELINE_MASTER."),
+            spark_options,
             click.option(
                 "--log-level",
                 type=click.Choice(["debug", "info", "warning", "error"]),
@@ -90,6 +91,7 @@ def run(once: bool, tables_wanted: tuple[str, ...], from_scratch: bool, log_leve
 def opened(given: Mapping[str, Any], show: Show) -> Iterator[Pipeline]:
     """A pipeline with these settings, and Spark running."""
     from slipstream.client import Client  # noqa: PLC0415
+    from slipstream.pipeline.errors import InvalidPipeline  # noqa: PLC0415
     from slipstream.pipeline.run import pipeline  # noqa: PLC0415
     from slipstream.pipeline.settings import load_settings  # noqa: PLC0415
 
@@ -98,6 +100,11 @@ def opened(given: Mapping[str, Any], show: Show) -> Iterator[Pipeline]:
         # Asked now: Spark takes half a minute to start, and its queries a while to give up.
         with Client(settings.url, retry_for_ms=RETRY_FOR_MS) as client:
             client.offsets([])
+    if settings.remote:
+        raise InvalidPipeline(
+            "the tables are made by streaming queries that need a driver of their own, which Spark Connect does not "
+            "give: name a --master; steps, downloads and replays do work with --remote"
+        )
     show.output.note(f"[dim]starting Spark ({escape(settings.master)}); tables in {escape(settings.tables)}[/]")
     with pipeline(settings, show) as found:
         yield found

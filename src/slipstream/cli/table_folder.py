@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import rich_click as click
 
-from slipstream.cli.output import NOT_FOUND, answering, client_exit_code
+from slipstream.cli.output import NOT_FOUND, UNREACHABLE, answering, client_exit_code
 
 EXTRA = "tables need libraries that are not installed: pip install 'slipstream[pipeline]'"
 
@@ -52,7 +52,7 @@ def exit_code(error: Exception) -> int | None:
     """Of the commands of the tables and of the pipeline; None for what nobody has foreseen."""
     from deltalake.exceptions import DeltaError  # noqa: PLC0415
 
-    from slipstream.pipeline.errors import InvalidPipeline, PipelineError  # noqa: PLC0415
+    from slipstream.pipeline.errors import InvalidPipeline, PipelineError, SparkUnreachable  # noqa: PLC0415
     from slipstream.pipeline.looking import NoSuchTable, QueryRefused  # noqa: PLC0415
     from slipstream.pipeline.report import NoSuchRun  # noqa: PLC0415
     from slipstream.pipeline.source import ConnectorError  # noqa: PLC0415
@@ -60,6 +60,7 @@ def exit_code(error: Exception) -> int | None:
     codes: list[tuple[tuple[type[Exception], ...], int]] = [
         ((NoSuchTable, NoSuchRun), NOT_FOUND),
         ((QueryRefused, InvalidPipeline), 2),
+        ((SparkUnreachable,), UNREACHABLE),
         ((PipelineError, ConnectorError, DeltaError, OSError, *_of_spark()), 1),
     ]
     return next((code for kinds, code in codes if isinstance(error, kinds)), client_exit_code(error))

@@ -17,3 +17,7 @@ class TablesBusy(PipelineError):
 
 class TablesUnfit(PipelineError):
     """The tables and what is known of how far they go do not fit together."""
+
+
+class SparkUnreachable(PipelineError):
+    """Nobody listens where Spark should be."""

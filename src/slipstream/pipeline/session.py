@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slipstream.pipeline.java import find_java
+from slipstream.pipeline.shipping import pack
+from slipstream.pipeline.spark_place import check_place, is_local, options_of
+from slipstream.pipeline.tasks import check_executors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,8 +22,10 @@ if TYPE_CHECKING:
 
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 
+SESSION = {"spark.sql.session.timeZone": "UTC"}
+
 STREAMING = {
-    "spark.sql.session.timeZone": "UTC",
+    **SESSION,
     # A small batch costs 230 ms as Spark comes, and 150 ms with these two.
     "spark.sql.streaming.checkpointFileManagerClass": f"{_CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
@@ -28,7 +33,6 @@ STREAMING = {
     # What is planned again while it runs is small here, and planning takes longer than running it.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.streaming.numRecentProgressUpdates": "5",
-    "spark.python.daemon.module": "slipstream.pipeline.daemon",
     # Between Java and Python, an eighth less to do than over TCP.
     "spark.python.unix.domain.socket.enabled": "true",
 }
@@ -40,6 +44,8 @@ LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     # Tasks are Python's, and what is left is small: Java's second compiler takes longer than it saves.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    # Elsewhere it starts before our package is there.
+    "spark.python.daemon.module": "slipstream.pipeline.daemon",
 }
 
 
@@ -48,29 +54,58 @@ def spark_session(
     settings: PipelineSettings, said: Path | None = None, extra: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
     """Stopped at the end. What its Java says goes to the file `said`, if there is one: in a terminal it would be
-    in the way, and when something is wrong somebody wants to read it."""
-    os.environ["JAVA_HOME"] = str(find_java())
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra, and it takes a second
-
+    in the way, and when something is wrong somebody wants to read it. Executors that are not of this machine are sent
+    our package. Raises InvalidPipeline and SparkUnreachable."""
+    check_place(settings.master, settings.remote)
+    given = {**(extra or {}), **options_of(settings.spark_conf)}
     with tempfile.TemporaryDirectory(prefix="slipstream-spark-") as scratch:
-        options = {
-            **STREAMING,
-            **(LOCAL if settings.master.startswith("local") else {}),
-            "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
-            "spark.driver.memory": settings.driver_memory,
-            "spark.sql.warehouse.dir": scratch,
-            **(extra or {}),
-        }
-        builder = SparkSession.builder.appName("slipstream pipeline").master(settings.master)
-        for name, value in options.items():
-            builder = builder.config(name, value)
-        with _errors_to(said):
-            spark = builder.getOrCreate()
+        spark = _connected(settings, given) if settings.remote else _started(settings, given, scratch, said)
         try:
+            if settings.remote:
+                spark.addArtifacts(str(pack(Path(scratch))), pyfile=True)
+                check_executors(spark)
+            elif not is_local(settings.master):
+                spark.sparkContext.addPyFile(str(pack(Path(scratch))))
+                check_executors(spark)
             yield spark
         finally:
             spark.stop()
+
+
+def _started(settings: PipelineSettings, given: Mapping[str, str], scratch: str, said: Path | None) -> SparkSession:
+    """With a driver in this process."""
+    os.environ["JAVA_HOME"] = str(find_java())
+    local = is_local(settings.master)
+    if named := given.get("spark.pyspark.python"):  # which only spark-submit would look at
+        os.environ["PYSPARK_PYTHON"] = named
+    elif local:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra, and it takes a second
+
+    options = {
+        **STREAMING,
+        **(LOCAL if local else {}),
+        "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
+        "spark.driver.memory": settings.driver_memory,
+        "spark.sql.warehouse.dir": scratch,
+        **given,
+    }
+    builder = SparkSession.builder.appName("slipstream pipeline").master(settings.master)
+    for name, value in options.items():
+        builder = builder.config(name, value)
+    with _errors_to(said):
+        return builder.getOrCreate()
+
+
+def _connected(settings: PipelineSettings, given: Mapping[str, str]) -> SparkSession:
+    """With a driver elsewhere, which has its own options, except for those of a session."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    spark = SparkSession.builder.remote(settings.remote).create()
+    options = {**SESSION, "spark.sql.shuffle.partitions": str(settings.shuffle_partitions), **given}
+    for name, value in options.items():
+        spark.conf.set(name, value)
+    return spark
 
 
 @contextlib.contextmanager

@@ -53,7 +53,17 @@ class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     compact_after: Annotated[
         int, variable("PIPELINE_COMPACT_AFTER", "Commits to a table before its small files are made one.", ge=2)
     ] = 60
-    master: Annotated[str, variable("PIPELINE_MASTER", "Where Spark runs.")] = "local[*]"
+    master: Annotated[
+        str, variable("PIPELINE_MASTER", "Where Spark runs: `local[*]`, `spark://…`, `k8s://…` or `yarn`.")
+    ] = "local[*]"
+    remote: Annotated[
+        str,
+        variable("PIPELINE_REMOTE", "A server of Spark Connect, `sc://HOST:PORT`, instead of a master.", secret=True),
+    ] = ""
+    spark_conf: Annotated[
+        str,
+        variable("PIPELINE_SPARK_CONF", "Options of Spark, `spark.NAME=VALUE`, with spaces between; these win."),
+    ] = ""
     driver_memory: Annotated[str, variable("PIPELINE_DRIVER_MEMORY", "Of Spark, in local mode all of it.")] = "2g"
     shuffle_partitions: Annotated[
         int, variable("PIPELINE_SHUFFLE_PARTITIONS", "Of Spark; a few on one machine, more on a cluster.", ge=1)

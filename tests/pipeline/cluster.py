@@ -1,0 +1,193 @@
+"""A real Spark cluster on this machine: a master and two workers of PySpark's own jars, whose Python does not find our
+package."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Self
+
+import pyspark
+
+from slipstream.pipeline.java import find_java
+
+START_TIMEOUT_S = 120.0
+
+
+class Cluster:
+    """Started by `with`; whatever is left of it is killed at the end."""
+
+    def __init__(self, folder: Path, workers: int = 2, cores: int = 1, memory: str = "1g") -> None:
+        self._folder = folder
+        self._count, self._cores, self._memory = workers, cores, memory
+        self._daemons: list[Daemon] = []
+        self.workers: list[Daemon] = []
+        self.master = ""
+        self.python = _python_without_package(folder)
+
+    def __enter__(self) -> Self:
+        try:
+            master = self._start("master", "org.apache.spark.deploy.master.Master", "--port", "0", "--webui-port", "0")
+            self.master = master.said(re.compile(r"Starting Spark master at (spark://\S+)"))
+            for number in range(self._count):
+                self.workers.append(self._start_worker(number))
+            for worker in self.workers:
+                worker.said(re.compile(r"Successfully (registered) with master"))
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for daemon in reversed(self._daemons):
+            daemon.kill()
+
+    @property
+    def conf(self) -> dict[str, str]:
+        """What a driver on this machine needs."""
+        return {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.ui.enabled": "false",
+            "spark.executor.memory": "512m",
+            "spark.cores.max": str(self._count * self._cores),
+            "spark.pyspark.python": str(self.python),
+        }
+
+    def kill_worker(self, number: int = 0) -> None:
+        """With its executors, at once, as when its machine has lost power."""
+        self.workers[number].kill()
+
+    def logs(self) -> str:
+        """All that its processes and their executors have written."""
+        return "\n".join(
+            path.read_text(errors="replace")
+            for path in self._folder.rglob("*")
+            if path.suffix == ".log" or path.name in {"stdout", "stderr"}
+        )
+
+    def _start_worker(self, number: int) -> Daemon:
+        work = self._folder / f"work-{number}"
+        work.mkdir()
+        options = ("--port", "0", "--webui-port", "0", "--cores", str(self._cores), "--memory", self._memory)
+        return self._start(
+            f"worker-{number}", "org.apache.spark.deploy.worker.Worker", *options, "--work-dir", str(work), self.master
+        )
+
+    def _start(self, name: str, main: str, *options: str) -> Daemon:
+        daemon = Daemon([main, "--host", "127.0.0.1", *options], self._folder, name)
+        self._daemons.append(daemon)
+        return daemon
+
+
+@contextlib.contextmanager
+def connect_server(folder: Path) -> Iterator[str]:
+    """A real server of Spark Connect, on two cores of this machine; gives its address."""
+    port = free_port()
+    options = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+    }
+    main = "org.apache.spark.sql.connect.service.SparkConnectServer"
+    conf = [word for name, value in options.items() for word in ("--conf", f"{name}={value}")]
+    command = ["org.apache.spark.deploy.SparkSubmit", "--master", "local[2]", *conf, "--class", main, "spark-internal"]
+    python = {"PYSPARK_PYTHON": str(_python_without_package(folder))}
+    server = Daemon(command, folder, "connect", python)
+    try:
+        server.said(re.compile(r"Spark Connect server (started) at"))
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        server.kill()
+
+
+class Daemon:
+    """A process in a group of its own, with those that it starts."""
+
+    def __init__(self, command: list[str], folder: Path, name: str, extra: Mapping[str, str] | None = None) -> None:
+        home = Path(pyspark.__file__).parent
+        environment = {
+            **{key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "SPARK", "PYSPARK"))},
+            "JAVA_HOME": str(find_java()),
+            "SPARK_HOME": str(home),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_DAEMON_MEMORY": "512m",
+            "SPARK_LOCAL_DIRS": str(folder / f"{name}-local"),
+            **(extra or {}),
+        }
+        self._log = folder / f"{name}.log"
+        self._lines: list[str] = []
+        self._news = threading.Condition()
+        self._process = subprocess.Popen(
+            [str(home / "bin" / "spark-class"), *command],
+            env=environment,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._log.open("w") as log:
+            for line in self._process.stdout:
+                log.write(line)
+                log.flush()
+                with self._news:
+                    self._lines.append(line)
+                    self._news.notify_all()
+        with self._news:
+            self._lines.append("")
+            self._news.notify_all()
+
+    def said(self, pattern: re.Pattern[str]) -> str:
+        """Waits until it has."""
+
+        def found() -> re.Match[str] | None:
+            return next((match for line in self._lines if (match := pattern.search(line))), None)
+
+        with self._news:
+            self._news.wait_for(lambda: found() or "" in self._lines, START_TIMEOUT_S)
+            match = found()
+        assert match is not None, f"{self._log.name} has not said {pattern.pattern!r}:\n{''.join(self._lines)}"
+        return match[1]
+
+    def kill(self) -> None:
+        """Executors are in the group of their worker."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._reader.join()
+
+
+def _python_without_package(folder: Path) -> Path:
+    """This Python with all that is installed, except for our package: an editable install is a `.pth` file, and
+    `-S` reads none."""
+    path = folder / "python"
+    packages = sysconfig.get_paths()["purelib"]
+    path.write_text(f'#!/bin/sh\nexport PYTHONPATH="$PYTHONPATH:{packages}"\nexec {sys.executable} -S "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
