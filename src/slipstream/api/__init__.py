@@ -8,6 +8,7 @@ with `encoding` beside it; in MessagePack they are bytes.
 from slipstream.api.commits import (
     CommitRequest,
     CommitResponse,
+    ConsumedWindow,
     Staged,
     StageQuery,
     Unstaged,
@@ -68,6 +69,7 @@ __all__ = [
     "AckResponse",
     "CommitRequest",
     "CommitResponse",
+    "ConsumedWindow",
     "CreateTopicRequest",
     "DeadLetter",
     "DeadLetterItem",

@@ -8,6 +8,7 @@ import msgspec
 
 Sequence = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 """Of a commit, counted by its writer."""
+Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class StageQuery(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, frozen=True):
@@ -50,6 +51,16 @@ class Unstaged(msgspec.Struct, frozen=True):
     bytes: int
 
 
+class ConsumedWindow(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True, rename={"from_": "from"}):
+    """What was read of a topic, and is done with: offsets from `from` up to, and without, `to`, in all partitions."""
+
+    topic: str
+    group: str
+    """It must have finished everything below `from`, and hold nothing; with the commit it goes on from `to`."""
+    from_: Offset
+    to: Offset
+
+
 class CommitRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, frozen=True):
     """`POST /v2/commit`: all messages of all these parts are stored, or none; and it is remembered that the writer has
     come this far, in the same step."""
@@ -59,6 +70,8 @@ class CommitRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tr
     """Higher than that of the writer's last commit; it need not be the next."""
     staged: list[str] = []
     """What was staged by this writer for this sequence; none at all is a commit, too."""
+    consumed: list[ConsumedWindow] = []
+    """What these messages were made of: groups have it behind them in the same step."""
 
 
 class CommitResponse(msgspec.Struct, frozen=True):

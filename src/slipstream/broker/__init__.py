@@ -6,6 +6,7 @@ simulator in the tests) hands in the time with each command and the logs at cons
 
 from slipstream.broker.broker import Broker, HasPlace
 from slipstream.broker.config import BrokerConfig
+from slipstream.broker.consumption import Consumed
 from slipstream.broker.effects import Delivery, Effects, Publications
 from slipstream.broker.envelope import (
     NO_META,
@@ -38,6 +39,7 @@ __all__ = [
     "Broker",
     "BrokerConfig",
     "BrokerError",
+    "Consumed",
     "Consumer",
     "DeadLetter",
     "Delivery",

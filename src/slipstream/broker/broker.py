@@ -66,7 +66,7 @@ class Broker:
         self.state = State(config, open_log)
         self.dispatcher = Dispatcher(self.state, self.effects)
         self.intake = Intake(config, self.state, self.dispatcher)
-        self.commits = Commits(config, self.state, self.intake, self.effects)
+        self.commits = Commits(config, self.state, self.intake, self.effects, self._move, self._consumed)
         self.produce = self.intake.produce
         self.produce_batch = self.intake.produce_batch
         self.acked_total = 0
@@ -405,6 +405,10 @@ class Broker:
         log = partition.log
         cursor = log.offset_before(index) if index > partition.first_index else partition.first_offset - 1
         return GroupMoved(0, partition.number, index, cursor, log.bytes_before(index))
+
+    def _consumed(self, group: Group, now_ms: int) -> None:
+        self._used(group, now_ms)
+        self.dispatch(group, now_ms)
 
     def pause(self, now_ms: int, name: str, group_name: str, *, paused: bool) -> Group:
         """Stops or resumes deliveries to a group. A pause outlives a restart."""

@@ -6,24 +6,38 @@ journal, so that a crash leaves both or neither, and a repeat finds that it was 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from slipstream.broker.changes import WriterCommitted, encode_change
+from slipstream.broker.changes import GroupMoved, WriterCommitted, encode_change
 from slipstream.broker.config import BrokerConfig
+from slipstream.broker.consumption import Consumed, plan_moves
 from slipstream.broker.effects import Effects
 from slipstream.broker.errors import InvalidArgument
+from slipstream.broker.group import Group
 from slipstream.broker.intake import Intake
 from slipstream.broker.message import NewMessage
 from slipstream.broker.name import check_name
 from slipstream.broker.parts import Part, Parts
 from slipstream.broker.state import State
+from slipstream.broker.topic import Partition
 
 
 class Commits:
     """Parts that wait, and the sequences of those who commit them. A command that raises has changed nothing."""
 
-    def __init__(self, config: BrokerConfig, state: State, intake: Intake, effects: Effects) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        state: State,
+        intake: Intake,
+        effects: Effects,
+        find_move: Callable[[Partition, int], GroupMoved],
+        moved: Callable[[Group, int], None],
+    ) -> None:
+        """`find_move` says how a group gets to an index of a partition, and `moved` is told of groups that were."""
         self.config = config
+        self.find_move = find_move
+        self.moved = moved
         self.state = state
         self.intake = intake
         self.effects = effects
@@ -60,8 +74,11 @@ class Commits:
         self.parts.add(part, now_ms)
         return part
 
-    def commit(self, now_ms: int, writer: str, sequence: int, ids: Sequence[str]) -> bool:
-        """Stores all messages of these parts and that the writer has come this far; False if it had before.
+    def commit(
+        self, now_ms: int, writer: str, sequence: int, ids: Sequence[str], consumed: Sequence[Consumed] = ()
+    ) -> bool:
+        """Stores all messages of these parts, that the writer has come this far and that groups have consumed these
+        windows; False if the writer had before.
 
         What is refused leaves the parts where they are: the writer may try again.
         """
@@ -73,11 +90,18 @@ class Commits:
         parts = self.parts.find(writer, sequence, ids, now_ms)
         if last is None and self._is_full(now_ms):
             raise InvalidArgument(f"this broker already has its {self.config.writers_max} writers (max_writers)")
+        moves = plan_moves(self.state, consumed, self.find_move)
         self.intake.produce_parts(now_ms, parts)
+        for _, found in moves:
+            for move in found:
+                self.effects.changes.append(encode_change(move))
+                self.state.group_moved(move)
         change = WriterCommitted(writer, sequence, now_ms)
         self.effects.changes.append(encode_change(change))
         self.state.writer_committed(change)
         self.parts.forget(writer, sequence)
+        for group, _ in moves:
+            self.moved(group, now_ms)
         return True
 
     def unstage(self, now_ms: int, writer: str, sequence: int, ids: Sequence[str] | None = None) -> list[Part]:

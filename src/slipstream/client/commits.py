@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from urllib.parse import quote
 
-from slipstream.api import CommitRequest, CommitResponse, Staged, StageQuery, Unstaged, UnstageRequest, WriterInfo
+from slipstream.api import (
+    CommitRequest,
+    CommitResponse,
+    ConsumedWindow,
+    Staged,
+    StageQuery,
+    Unstaged,
+    UnstageRequest,
+    WriterInfo,
+)
 from slipstream.client.part import Part
 from slipstream.client.produce import Outgoing, composed
 from slipstream.client.retry import Repeat
@@ -33,13 +42,21 @@ class Commits(Part):
         request = UnstageRequest(writer=writer, sequence=sequence, staged=None if staged is None else list(staged))
         return await self._transport.call("POST", "/v2/unstage", Unstaged, Repeat.SAFE, body=request)
 
-    async def commit(self, writer: str, sequence: int, staged: Iterable[str] = ()) -> bool:
+    async def commit(
+        self,
+        writer: str,
+        sequence: int,
+        staged: Iterable[str] = (),
+        *,
+        consumed: Iterable[ConsumedWindow] = (),
+    ) -> bool:
         """Stores all messages of these parts, in however many topics, or none. False if the writer had committed this
         sequence, or a higher one, before; then nothing is stored.
 
-        Raises Conflict where a part is not there any more: stage its messages again.
+        With `consumed`, groups go on behind what the messages were made of, in the same step. Raises Conflict where a
+        part is not there any more, stage its messages again; or where a group is not at the beginning of its window.
         """
-        request = CommitRequest(writer=writer, sequence=sequence, staged=list(staged))
+        request = CommitRequest(writer=writer, sequence=sequence, staged=list(staged), consumed=list(consumed))
         # KEYED: the sequence is the key. After a lost answer it may be False though this very call has done it.
         answer = await self._transport.call("POST", "/v2/commit", CommitResponse, Repeat.KEYED, body=request)
         return answer.committed

@@ -16,6 +16,7 @@ from slipstream.broker import (
     Broker,
     BrokerConfig,
     BrokerError,
+    Consumed,
     Consumer,
     Delivery,
     Envelope,
@@ -261,13 +262,15 @@ class Engine:
         """Likewise. What is only in memory can be forgotten whatever became of the disk."""
         return self.broker.commits.unstage(self.now_ms(), writer, sequence, staged)
 
-    def commit(self, waiter: Waiter, writer: str, sequence: int, staged: Sequence[str]) -> bool:
+    def commit(
+        self, waiter: Waiter, writer: str, sequence: int, staged: Sequence[str], consumed: Sequence[Consumed] = ()
+    ) -> bool:
         """Also what was committed before is said only when it is safe: the first may still be on its way."""
         if not self._flush_scheduled:
             self._schedule_flush()
         if self._refusal is not None:
             raise self._refusal
-        committed = self.broker.commits.commit(self._now_ms, writer, sequence, staged)
+        committed = self.broker.commits.commit(self._now_ms, writer, sequence, staged, consumed)
         self._waiters.append(waiter)
         return committed
 

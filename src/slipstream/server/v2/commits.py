@@ -4,6 +4,7 @@ messages."""
 from __future__ import annotations
 
 from slipstream.api import CommitRequest, CommitResponse, Unstaged, UnstageRequest, WriterInfo
+from slipstream.broker import Consumed
 from slipstream.engine import Answer
 from slipstream.server.v2.endpoint import Call, Endpoint
 
@@ -11,7 +12,8 @@ from slipstream.server.v2.endpoint import Call, Endpoint
 async def commit(call: Call) -> CommitResponse:
     request: CommitRequest = call.body
     answer = Answer()
-    committed = call.engine.commit(answer, request.writer, request.sequence, request.staged)
+    consumed = [Consumed(each.topic, each.group, each.from_, each.to) for each in request.consumed]
+    committed = call.engine.commit(answer, request.writer, request.sequence, request.staged, consumed)
     await answer
     return CommitResponse(committed)
 
