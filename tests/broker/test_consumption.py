@@ -119,7 +119,9 @@ def test_a_restart_comes_to_the_same_end(broker: Broker) -> None:
     [
         (Consumed("tasks", "g", 4, 2), InvalidArgument, "ends before it begins"),
         (Consumed("tasks", "g", 0, 11), InvalidArgument, "ends at 10"),
-        (Consumed("tasks", "nobody", 0, 1), FailedPrecondition, "has no group 'nobody'"),
+        (Consumed("tasks", "new", 1, 2), FailedPrecondition, "not at offset 1"),
+        (Consumed("tasks", "no name", 0, 1), InvalidArgument, "group"),
+        (Consumed("tasks", "g", 0, 1, partition=2), NotFound, "partitions 0 to 1"),
         (Consumed("nowhere", "g", 0, 1), NotFound, "nowhere"),
     ],
 )
@@ -130,6 +132,27 @@ def test_what_makes_no_sense_is_refused_with_words(
         broker.commits.commit(NOW_MS, "w", 1, [], [window])
 
 
-def test_a_group_is_named_once(broker: Broker) -> None:
-    with pytest.raises(InvalidArgument, match="named twice"):
+def test_a_partition_has_one_window(broker: Broker) -> None:
+    with pytest.raises(InvalidArgument, match="two windows of tasks/0"):
         broker.commits.commit(NOW_MS, "w", 1, [], [Consumed("tasks", "g", 0, 1), Consumed("tasks", "g", 1, 2)])
+
+
+def test_a_group_that_is_new_is_made_and_was_at_the_beginning(broker: Broker) -> None:
+    assert broker.commits.commit(NOW_MS, "w", 1, [], [Consumed("tasks", "new", 0, 4)])
+    assert sum(progress.lag for progress in broker.group("tasks", "new").progress) == 6
+
+
+def test_a_group_that_would_be_one_too_many_is_not_made_and_nothing_is_stored(broker: Broker) -> None:
+    broker.config = broker.commits.config = BrokerConfig(groups_max=1)
+    with pytest.raises(InvalidArgument, match="max_groups"):
+        broker.commits.commit(NOW_MS, "w", 1, [], [Consumed("tasks", "new", 0, 4)])
+    assert broker.commits.last(NOW_MS, "w") is None
+
+
+def test_partitions_that_are_apart_have_a_window_each(broker: Broker) -> None:
+    assert broker.commits.commit(NOW_MS, "w", 1, [], [Consumed("tasks", "g", 0, 8, partition=0)])
+    behind = lag(broker)
+    assert 0 < behind < 10
+    windows = [Consumed("tasks", "g", 8, 10, partition=0), Consumed("tasks", "g", 0, 10, partition=1)]
+    assert broker.commits.commit(NOW_MS, "w", 2, [], windows)
+    assert lag(broker) == 0

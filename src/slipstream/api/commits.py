@@ -51,14 +51,19 @@ class Unstaged(msgspec.Struct, frozen=True):
     bytes: int
 
 
-class ConsumedWindow(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True, rename={"from_": "from"}):
-    """What was read of a topic, and is done with: offsets from `from` up to, and without, `to`, in all partitions."""
+class ConsumedWindow(
+    msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, frozen=True, rename={"from_": "from"}
+):
+    """What was read of a topic, and is done with: offsets from `from` up to, and without, `to`."""
 
     topic: str
     group: str
-    """It must have finished everything below `from`, and hold nothing; with the commit it goes on from `to`."""
+    """It must have finished everything below `from`, and hold nothing; with the commit it goes on from `to`. One that
+    is not there is made, and was at the beginning."""
     from_: Offset
     to: Offset
+    partition: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    """Only this one; otherwise all."""
 
 
 class CommitRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, frozen=True):

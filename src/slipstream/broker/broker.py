@@ -66,7 +66,9 @@ class Broker:
         self.state = State(config, open_log)
         self.dispatcher = Dispatcher(self.state, self.effects)
         self.intake = Intake(config, self.state, self.dispatcher)
-        self.commits = Commits(config, self.state, self.intake, self.effects, self._move, self._consumed)
+        self.commits = Commits(
+            config, self.state, self.intake, self.effects, self._move, self._group_for, self._consumed
+        )
         self.produce = self.intake.produce
         self.produce_batch = self.intake.produce_batch
         self.acked_total = 0
@@ -390,7 +392,7 @@ class Broker:
             moves = [self._move(each, find(each)) for each in chosen]
         except LogUnreadable as error:
             raise Unavailable(f"the place cannot be found: {error}") from error
-        group = topic.groups.get(group_name) or self._create_group(topic, group_name)
+        group = self._group_for(topic, group_name)
         group.last_seen_ms = now_ms
         for move in moves:
             change = replace(move, group_id=group.id)
@@ -405,6 +407,9 @@ class Broker:
         log = partition.log
         cursor = log.offset_before(index) if index > partition.first_index else partition.first_offset - 1
         return GroupMoved(0, partition.number, index, cursor, log.bytes_before(index))
+
+    def _group_for(self, topic: Topic, name: str) -> Group:
+        return topic.groups.get(name) or self._create_group(topic, name)
 
     def _consumed(self, group: Group, now_ms: int) -> None:
         self._used(group, now_ms)

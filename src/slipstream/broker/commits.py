@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from slipstream.broker.changes import GroupMoved, WriterCommitted, encode_change
 from slipstream.broker.config import BrokerConfig
-from slipstream.broker.consumption import Consumed, plan_moves
+from slipstream.broker.consumption import Consumed, Moves, plan_moves
 from slipstream.broker.effects import Effects
 from slipstream.broker.errors import InvalidArgument
 from slipstream.broker.group import Group
@@ -19,7 +21,7 @@ from slipstream.broker.message import NewMessage
 from slipstream.broker.name import check_name
 from slipstream.broker.parts import Part, Parts
 from slipstream.broker.state import State
-from slipstream.broker.topic import Partition
+from slipstream.broker.topic import Partition, Topic
 
 
 class Commits:
@@ -32,11 +34,14 @@ class Commits:
         intake: Intake,
         effects: Effects,
         find_move: Callable[[Partition, int], GroupMoved],
+        group_for: Callable[[Topic, str], Group],
         moved: Callable[[Group, int], None],
     ) -> None:
-        """`find_move` says how a group gets to an index of a partition, and `moved` is told of groups that were."""
+        """`find_move` says how a group gets to an index of a partition, `group_for` makes one that is new, and `moved`
+        is told of those that were."""
         self.config = config
         self.find_move = find_move
+        self.group_for = group_for
         self.moved = moved
         self.state = state
         self.intake = intake
@@ -91,18 +96,32 @@ class Commits:
         if last is None and self._is_full(now_ms):
             raise InvalidArgument(f"this broker already has its {self.config.writers_max} writers (max_writers)")
         moves = plan_moves(self.state, consumed, self.find_move)
+        self._check_groups(moves)
         self.intake.produce_parts(now_ms, parts)
-        for _, found in moves:
-            for move in found:
-                self.effects.changes.append(encode_change(move))
-                self.state.group_moved(move)
+        groups = [self._move(each) for each in moves]
         change = WriterCommitted(writer, sequence, now_ms)
         self.effects.changes.append(encode_change(change))
         self.state.writer_committed(change)
         self.parts.forget(writer, sequence)
-        for group, _ in moves:
+        for group in groups:
             self.moved(group, now_ms)
         return True
+
+    def _check_groups(self, moves: Sequence[Moves]) -> None:
+        """Before anything is stored: those that are new can be made."""
+        new = [each for each in moves if each.group not in each.topic.groups]
+        for each in new:
+            check_name("group", each.group)
+        if new and len(self.state.groups_by_id) + len(new) > self.config.groups_max:
+            raise InvalidArgument(f"this broker already has its {self.config.groups_max} groups (max_groups)")
+
+    def _move(self, moves: Moves) -> Group:
+        group = self.group_for(moves.topic, moves.group)
+        for move in moves.moves:
+            change = replace(move, group_id=group.id)
+            self.effects.changes.append(encode_change(change))
+            self.state.group_moved(change)
+        return group
 
     def unstage(self, now_ms: int, writer: str, sequence: int, ids: Sequence[str] | None = None) -> list[Part]:
         """Forgets these parts of a commit that will not be made, or all of them."""

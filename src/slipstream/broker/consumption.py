@@ -9,45 +9,57 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import msgspec
-from msgspec.structs import replace
 
 from slipstream.broker.changes import GroupMoved
-from slipstream.broker.errors import FailedPrecondition, InvalidArgument, Unavailable
-from slipstream.broker.group import Group, Progress
+from slipstream.broker.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
+from slipstream.broker.group import Progress
 from slipstream.broker.state import State
-from slipstream.broker.topic import Partition
+from slipstream.broker.topic import Partition, Topic
 from slipstream.record import LogUnreadable
 
 
 class Consumed(msgspec.Struct, frozen=True):
-    """A window of a topic that a group is done with: offsets from `start` up to, and without, `end`, of all its
-    partitions, for offsets count per topic."""
+    """A window of a topic that a group is done with: offsets from `start` up to, and without, `end`, of one of its
+    partitions, or of all, for offsets count per topic."""
 
     topic: str
     group: str
     start: int
     end: int
+    partition: int | None = None
 
 
-Moves = list[tuple[Group, list[GroupMoved]]]
+class Moves(msgspec.Struct, frozen=True):
+    """Where a group goes with a commit. One that is not there yet stands at the beginning."""
+
+    topic: Topic
+    group: str
+    moves: list[GroupMoved]
 
 
-def plan_moves(state: State, windows: Sequence[Consumed], move: Callable[[Partition, int], GroupMoved]) -> Moves:
+def plan_moves(state: State, windows: Sequence[Consumed], find: Callable[[Partition, int], GroupMoved]) -> list[Moves]:
     """Raises where a window is not what the group has before it; then nothing is changed."""
-    moves: Moves = []
+    planned: dict[tuple[Topic, str], Moves] = {}
+    seen: set[tuple[Topic, str, int]] = set()
     for window in windows:
-        group = _group(state, window)
-        if any(group is other for other, _ in moves):
-            raise InvalidArgument(f"group {window.group} of {window.topic} is named twice: name one window for it")
-        try:
-            found = [_move(progress, window, move) for progress in group.progress]
-        except LogUnreadable as error:
-            raise Unavailable(f"the place of group {window.group} cannot be found: {error}") from error
-        moves.append((group, [replace(each, group_id=group.id) for each in found if each is not None]))
-    return moves
+        topic = _topic(state, window)
+        moves = planned.setdefault((topic, window.group), Moves(topic, window.group, []))
+        for partition in _partitions(topic, window):
+            if (topic, window.group, partition.number) in seen:
+                raise InvalidArgument(
+                    f"group {window.group} has two windows of {window.topic}/{partition.number}: name one"
+                )
+            seen.add((topic, window.group, partition.number))
+            try:
+                move = _move(topic, partition, window, find)
+            except LogUnreadable as error:
+                raise Unavailable(f"the place of group {window.group} cannot be found: {error}") from error
+            if move is not None:
+                moves.moves.append(move)
+    return list(planned.values())
 
 
-def _group(state: State, window: Consumed) -> Group:
+def _topic(state: State, window: Consumed) -> Topic:
     if window.end < window.start:
         raise InvalidArgument(f"a window from {window.start} to {window.end} ends before it begins")
     topic = state.topic(window.topic)
@@ -55,22 +67,33 @@ def _group(state: State, window: Consumed) -> Group:
         raise InvalidArgument(
             f"{window.topic} ends at {topic.next_offset}: nobody can have consumed up to {window.end}"
         )
+    return topic
+
+
+def _partitions(topic: Topic, window: Consumed) -> Sequence[Partition]:
+    if window.partition is None:
+        return topic.partitions
+    if not 0 <= window.partition < len(topic.partitions):
+        raise NotFound(f"partition out of range: {topic.name} has partitions 0 to {len(topic.partitions) - 1}")
+    return [topic.partitions[window.partition]]
+
+
+def _move(
+    topic: Topic, partition: Partition, window: Consumed, find: Callable[[Partition, int], GroupMoved]
+) -> GroupMoved | None:
     group = topic.groups.get(window.group)
-    if group is None:
-        raise FailedPrecondition(
-            f"{window.topic} has no group {window.group!r}: a seek makes it; nothing was committed"
-        )
-    return group
-
-
-def _move(progress: Progress, window: Consumed, move: Callable[[Partition, int], GroupMoved]) -> GroupMoved | None:
-    partition = progress.partition
+    progress = None if group is None else group.progress[partition.number]
+    position = partition.first_index if progress is None else progress.position
     begin = max(partition.first_index, partition.log.index_from(window.start))
-    if progress.leases or progress.postponed or progress.position != begin:
+    if position != begin or (progress is not None and _holds_something(progress)):
         raise FailedPrecondition(
-            f"group {window.group} of {window.topic} is not at offset {window.start} with nothing in flight any more "
-            f"(partition {partition.number}): somebody else reads for it, or has moved it. Nothing was committed: ask "
-            "where it is, and read from there"
+            f"group {window.group} is not at offset {window.start} of {topic.name}/{partition.number} with nothing in "
+            "flight, or not any more: somebody else reads for it, or has moved it. Nothing was committed: ask where it "
+            "is, and read from there"
         )
-    found = move(partition, partition.log.index_from(window.end))
-    return found if found.index > progress.position else None
+    found = find(partition, partition.log.index_from(window.end))
+    return found if found.index > position else None
+
+
+def _holds_something(progress: Progress) -> bool:
+    return bool(progress.leases or progress.postponed)

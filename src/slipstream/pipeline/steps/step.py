@@ -96,7 +96,9 @@ def spark_step(
     def declare(function: Callable[P, R]) -> SparkStep[P, R]:
         said = kind or _kind_of(function)
         if said == "frame" and timeout_s is not None:
-            raise InvalidStep(f"{step_id}: a timeout is for functions of Arrow batches; Spark itself times no frame out")
+            raise InvalidStep(
+                f"{step_id}: a timeout is for functions of Arrow batches; Spark itself times no frame out"
+            )
         return SparkStep(
             function, step_id, found_topic, said, rows or (FRAME_ROWS if said == "frame" else ROWS), schema, timeout_s
         )
