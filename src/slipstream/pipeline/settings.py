@@ -65,6 +65,15 @@ class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         variable("PIPELINE_SPARK_CONF", "Options of Spark, `spark.NAME=VALUE`, with spaces between; these win."),
     ] = ""
     driver_memory: Annotated[str, variable("PIPELINE_DRIVER_MEMORY", "Of Spark, in local mode all of it.")] = "2g"
+    step_rows: Annotated[
+        int, variable("PIPELINE_STEP_ROWS", "Messages of a step that a task reads, and a commit has, at most.", ge=1)
+    ] = 10_000
+    step_jobs: Annotated[
+        int, variable("PIPELINE_STEP_JOBS", "Jobs of a step that are under way in Spark at a time.", ge=1)
+    ] = 2
+    step_retry_longest_ms: Annotated[
+        int, variable("PIPELINE_STEP_RETRY_LONGEST_MS", "Longest pause before what was away is tried again.", ge=1)
+    ] = 30_000
     shuffle_partitions: Annotated[
         int, variable("PIPELINE_SHUFFLE_PARTITIONS", "Of Spark; a few on one machine, more on a cluster.", ge=1)
     ] = 2

@@ -27,6 +27,11 @@ def trace_id(traceparent: str) -> str | None:
     return match[1] if match is not None else None
 
 
+def is_trace_id(text: str) -> bool:
+    """One of W3C's."""
+    return _TRACE_ID.fullmatch(text) is not None
+
+
 def continued(traceparent: str, known: str | None) -> str:
     """Where a message that came with this `traceparent` and `traceId` goes on. Services that send no attributes still
     send the envelope: a `traceId` that is one of W3C's says which trace it is, and `traceparent` where in it."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import importlib
 import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, get_type_hints
 
 from slipstream.bus.names import check_name
 from slipstream.pipeline.steps.errors import InvalidStep
+from slipstream.pipeline.steps.names import RESERVED
 from slipstream.slip.routes.duration import seconds
 from slipstream.slip.slip import ROUTER, UNDO_ID
 from slipstream.slip.topics import default_topic
@@ -58,8 +60,31 @@ class SparkStep(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """By its name, where it has one: executors then import its module, once, with all that the function needs
+        beside itself, a model most of all."""
+        module, name = self.function.__module__, self.function.__qualname__
+        if module != "__main__" and "<" not in name and _found(module, name) is self:
+            return _found, (module, name)
+        return SparkStep, (
+            self.function,
+            self.step_id,
+            self.topic,
+            self.kind,
+            self.rows,
+            self.schema,
+            self.timeout_s,
+        )
+
     def __repr__(self) -> str:
         return f"SparkStep({self.step_id!r}, topic={self.topic!r})"
+
+
+def _found(module: str, name: str) -> object:
+    found: object = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
 
 
 def spark_step(
@@ -93,6 +118,8 @@ def spark_step(
     check_name("group", f"step-{step_id}")
     timeout_s = None if timeout is None else seconds("timeout", timeout)
 
+    check_schema(schema)
+
     def declare(function: Callable[P, R]) -> SparkStep[P, R]:
         said = kind or _kind_of(function)
         if said == "frame" and timeout_s is not None:
@@ -104,6 +131,16 @@ def spark_step(
         )
 
     return declare
+
+
+def check_schema(schema: pa.Schema | None) -> None:
+    """Raises InvalidStep for a field that could not be told from what every row has."""
+    taken = sorted(RESERVED & set(schema.names if schema is not None else ()))
+    if taken:
+        raise InvalidStep(
+            f"the schema has {', '.join(taken)}, which every row has with another meaning: leave the schema out and "
+            "read them from the column payload"
+        )
 
 
 def _check(step_id: object, rows: int | None) -> None:
