@@ -25,12 +25,13 @@ _decoder = msgspec.json.Decoder(SealedEvent)
 def receive_sealed(data: bytes) -> SealedEvent:
     """An event whose slip can be followed. Raises Malformed, for the same as `receive`, except that whether the payload
     is text at all is found out by who opens it."""
-    if data.count(b"[") + data.count(b"{") > DEPTH_MAX:
-        receive(data)  # hardly any event has so many, and then they are counted there
     try:
         event = _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Malformed(f"this is no event: {error}") from error
+    payload = memoryview(event.payload)
+    if len(payload) > 2 * DEPTH_MAX and data.count(b"[") + data.count(b"{") > DEPTH_MAX:
+        receive(data)  # hardly any has so many, and then they are counted there
     if problem := why_not(event.envelope):
         raise Malformed(problem, event)
     return event

@@ -55,13 +55,30 @@ def next_attempt(step: RoutingStep, not_before_ms: int | None) -> RoutingStep:
     )
 
 
-def settled(step: RoutingStep, status: Status, now: dt.datetime, error: StepError | None = None) -> RoutingStep:
-    """A step leaves PENDING, once."""
+def settled(
+    step: RoutingStep,
+    status: Status,
+    now: dt.datetime,
+    error: StepError | None = None,
+    *,
+    began: dt.datetime | None = None,
+) -> RoutingStep:
+    """A step leaves PENDING, once. `began` is when, where it does not say so yet."""
     if step.status is not Status.PENDING:
         raise InvalidSlip(f"step {step.id} is {step.status}, and stays so")
     attributes = step.attributes
     if hints.NOT_BEFORE in attributes:
         attributes = {name: value for name, value in attributes.items() if name != hints.NOT_BEFORE}
+    if began is not None:
+        return replace(
+            step,
+            status=status,
+            started_at=began,
+            attempt=step.attempt or 0,
+            ended_at=now,
+            error=error,
+            attributes=attributes,
+        )
     return replace(step, status=status, ended_at=now, error=error, attributes=attributes)
 
 

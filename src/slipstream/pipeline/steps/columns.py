@@ -35,7 +35,7 @@ def given(attempts: Sequence[Attempt], schema: pa.Schema | None) -> pa.RecordBat
 
 
 def _texts(attempts: Sequence[Attempt]) -> pa.Array:
-    payloads = pa.array([each.event.payload for each in attempts], pa.binary())
+    payloads = pa.array([bytes(each.event.payload) for each in attempts], pa.binary())
     try:
         return payloads.cast(pa.string())
     except pa.ArrowInvalid as error:

@@ -42,6 +42,8 @@ SEQUENCES = 1 << 20
 FIRST_PAUSE_S = 0.5
 SHARED_ROWS = 1_000
 """A task more costs as much as some hundred messages."""
+TASKS_PER_CORE = 2
+"""Of a job: what Java does for a job is as much as two tasks of Python's do, and is shared by these."""
 CONNECT_PARALLELISM = 4
 
 
@@ -170,7 +172,7 @@ class StepRunner:
     def _windows(self, position: Position) -> list[Window]:
         end = self._standing.end
         least = min(position.starts.values(), default=end)
-        many = 1 if self._step.kind == "frame" else self._parallelism
+        many = 1 if self._step.kind == "frame" else self._parallelism * TASKS_PER_CORE
         rows = self._rows
         if many > 1 and end - least < many * rows:
             rows = max(-(-(end - least) // many), min(self._rows, SHARED_ROWS))  # a little is shared out, too
