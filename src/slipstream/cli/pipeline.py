@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import rich_click as click
 
 from slipstream.cli.pipeline_backfill import backfill
 from slipstream.cli.pipeline_maintain import maintain
 from slipstream.cli.pipeline_report import report
 from slipstream.cli.pipeline_run import run
-
-EXTRA = "the pipeline needs libraries that are not installed: pip install 'slipstream[pipeline]'"
+from slipstream.cli.spark_options import need_pipeline
 
 
 @click.group()
@@ -20,8 +17,7 @@ def pipeline() -> None:
 
     [bold]run[/] keeps the tables up to date; `slipstream table` looks at them, without Spark.
     """
-    if any(importlib.util.find_spec(name) is None for name in ("pyspark", "deltalake", "duckdb", "ptars")):
-        raise click.ClickException(EXTRA)
+    need_pipeline()
 
 
 for command in (run, backfill, maintain, report):

@@ -13,6 +13,7 @@ from slipstream import references
 from slipstream.cli.bus import INSIDE
 from slipstream.cli.output import EXIT_CODES, Output, answering
 from slipstream.cli.slip_store import exit_code, slip_settings
+from slipstream.cli.spark_options import spark_options
 
 if TYPE_CHECKING:
     from slipstream.slip import Router, SlipSettings, Worker
@@ -77,15 +78,59 @@ def router(reference: str | None, routes: str | None, **given: Any) -> None:
 
 @click.command(epilog=EXIT_CODES)
 @click.argument("references", nargs=-1, required=True, metavar="MODULE:NAME...")
+@click.option(
+    "--engine",
+    type=click.Choice(["asyncio", "spark"]),
+    default="asyncio",
+    show_default=True,
+    help="What does the work: this process, message by message; or Spark, many at a time.",
+)
+@click.option("--once", is_flag=True, help="With --engine spark: do what is there, and end.")
+@spark_options
 @_service_options
-def worker(references: tuple[str, ...], **given: Any) -> None:
+def worker(
+    references: tuple[str, ...],
+    engine: str,
+    once: bool,
+    master: str | None,
+    remote: str | None,
+    spark_conf: str | None,
+    **given: Any,
+) -> None:
     """Run workers, on a bus that they share with a router elsewhere.
+
+    With --engine spark each MODULE:NAME is a function that was declared with @spark_step: it is called on Spark, for
+    many messages at a time.
 
     \b
     [bold]Examples[/]
       slipstream slip worker shop:worker
+      slipstream slip worker --engine spark shop:embed
+      slipstream slip worker --engine spark --master spark://10.0.0.1:7077 shop:embed shop:rank
     """
+    of_spark = {"master": master, "remote": remote, "spark_conf": spark_conf}
+    if engine == "spark":
+        _serve_on_spark(references, once=once, of_spark=of_spark, **given)
+        return
+    if once or any(value is not None for value in of_spark.values()):
+        raise click.UsageError("--once, --master, --remote and --conf are for --engine spark")
     _serve(references, None, ("Worker",), **given)
+
+
+def _serve_on_spark(
+    references: Sequence[str],
+    *,
+    once: bool,
+    of_spark: dict[str, str | None],
+    store: str | None,
+    log_level: str,
+    log_format: str,
+) -> None:
+    from slipstream.cli.logs import configure_logging  # noqa: PLC0415 - --help needs none of this
+    from slipstream.cli.slip_spark import run_on_spark  # noqa: PLC0415
+
+    configure_logging(log_level, log_format)
+    run_on_spark(references, once=once, store=store, given=of_spark)
 
 
 def _serve(
