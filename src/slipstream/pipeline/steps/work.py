@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from slipstream.pipeline.steps.step import SparkStep
 
-ALONE_MAX = 16
+ALONE_MAX = 4
 """So many messages fail one by one, each with a job, and none succeeds: then it is not the messages."""
 TEXT_CHARS = 500
 LOST = StepError("worker_lost", "the process that worked at it has died, each time it was tried", retryable=True)
