@@ -145,8 +145,8 @@ class Daemon:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        with self._log.open("w") as log:
-            for line in self._process.stdout:
+        with self._log.open("w") as log, self._process.stdout as lines:
+            for line in lines:
                 log.write(line)
                 log.flush()
                 with self._news:

@@ -39,7 +39,8 @@ class Site:
             ProduceMessage(value=encode(event(first + number, payload)), key=f"c-{first + number}".encode())
             for number, payload in enumerate(payloads)
         ]
-        self.client.produce_batch(self.topic, messages)
+        for at in range(0, len(messages), 1_000):
+            self.client.produce_batch(self.topic, messages[at : at + 1_000])
 
     def put_numbers(self, count: int, first: int = 0, poison: dict[int, str] | None = None) -> None:
         numbers = range(first, first + count)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-REQUEST_BYTES = 2 << 20
+REQUEST_BYTES = 768 << 10
 REQUEST_MESSAGES = 5_000
 """In one request, at most, unless a single message is larger. A server takes 16 MiB and 10,000 messages if it is told
 nothing else, but everybody waits while it takes a request apart."""
