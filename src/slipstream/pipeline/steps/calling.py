@@ -58,7 +58,7 @@ class Calls:
     def _apart(self, attempts: Sequence[Attempt], error: Exception) -> list[Outcome]:
         if len(attempts) == 1:
             self._failed_alone += 1
-            log.warning("a row failed: %s", handlers.reason(error))
+            log.warning("a row of a step has failed: %s", handlers.reason(error))
             return [failure(error)]
         if self._failed_alone >= ALONE_MAX and not self._succeeded:
             return [failure(error)] * len(attempts)

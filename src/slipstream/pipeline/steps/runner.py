@@ -116,11 +116,11 @@ class StepRunner:
                     if once:
                         return
                 except MovedOn as error:
-                    log.info("step %s: %s", self._step.step_id, error)
+                    log.info("step %s begins again from where its group is: %s", self._step.step_id, error)
                     pause_s = FIRST_PAUSE_S
                 except (Busy, StepTrouble, SlipstreamError) as error:
                     pause_s = FIRST_PAUSE_S if self._sequence > began + SEQUENCES else pause_s
-                    log.warning("step %s waits %.1f s: %s", self._step.step_id, pause_s, error)
+                    log.warning("step %s waits for %g s: %s", self._step.step_id, pause_s, error)
                     stop.wait(pause_s)
                     pause_s = min(pause_s * 2, self._settings.step_retry_longest_ms / 1000)
 
@@ -210,7 +210,7 @@ class StepRunner:
             done = job.result()
         except Exception as error:  # noqa: BLE001 - Spark's own, of many kinds, and the function's
             check_guilt(error, self._step)
-            log.warning("step %s: a job failed, and is taken apart: %s", self._step.step_id, first_line(error))
+            log.warning("step %s: a job has failed, and is taken apart: %s", self._step.step_id, first_line(error))
             for task in tasks:
                 self._commit_apart(task)
             return
@@ -232,7 +232,7 @@ class StepRunner:
                 self._plan_smaller(task.window, error)
             except Overloaded as error:
                 # What is staged waits for a while: to do the work again would not help a router that is behind.
-                log.warning("step %s: %s", self._step.step_id, error)
+                log.warning("step %s cannot store its answers yet: %s", self._step.step_id, error)
                 if self._stop.wait(error.retry_after_ms / 1000):
                     raise StepTrouble("the router is behind, and we are to stop") from error
         self._told(Told(self._step.step_id, done.counts, max(0, self._standing.end - task.window.end)))
