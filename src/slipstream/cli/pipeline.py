@@ -6,6 +6,7 @@ import rich_click as click
 
 from slipstream.cli.pipeline_backfill import backfill
 from slipstream.cli.pipeline_maintain import maintain
+from slipstream.cli.pipeline_replay import replay
 from slipstream.cli.pipeline_report import report
 from slipstream.cli.pipeline_run import run
 from slipstream.cli.spark_options import need_pipeline
@@ -20,5 +21,5 @@ def pipeline() -> None:
     need_pipeline()
 
 
-for command in (run, backfill, maintain, report):
+for command in (run, backfill, replay, maintain, report):
     pipeline.add_command(command)

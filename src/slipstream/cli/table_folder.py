@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import rich_click as click
 
-from slipstream.cli.output import NOT_FOUND, UNREACHABLE, answering, client_exit_code
+from slipstream.cli.output import CONFLICT, NOT_FOUND, UNREACHABLE, answering, client_exit_code
 
 EXTRA = "tables need libraries that are not installed: pip install 'slipstream[pipeline]'"
 
@@ -54,11 +54,13 @@ def exit_code(error: Exception) -> int | None:
 
     from slipstream.pipeline.errors import InvalidPipeline, PipelineError, SparkUnreachable  # noqa: PLC0415
     from slipstream.pipeline.looking import NoSuchTable, QueryRefused  # noqa: PLC0415
+    from slipstream.pipeline.replay.errors import DoesNotFit, NoSuchTopic  # noqa: PLC0415
     from slipstream.pipeline.report import NoSuchRun  # noqa: PLC0415
     from slipstream.pipeline.source import ConnectorError  # noqa: PLC0415
 
     codes: list[tuple[tuple[type[Exception], ...], int]] = [
-        ((NoSuchTable, NoSuchRun), NOT_FOUND),
+        ((NoSuchTable, NoSuchRun, NoSuchTopic), NOT_FOUND),
+        ((DoesNotFit,), CONFLICT),
         ((QueryRefused, InvalidPipeline), 2),
         ((SparkUnreachable,), UNREACHABLE),
         ((PipelineError, ConnectorError, DeltaError, OSError, *_of_spark()), 1),

@@ -53,6 +53,12 @@ class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     compact_after: Annotated[
         int, variable("PIPELINE_COMPACT_AFTER", "Commits to a table before its small files are made one.", ge=2)
     ] = 60
+    replay_commit_messages: Annotated[
+        int, variable("PIPELINE_REPLAY_COMMIT_MESSAGES", "Messages that a replay commits at a time, at the most.", ge=1)
+    ] = 5_000
+    replay_commit_bytes: Annotated[
+        int, variable("PIPELINE_REPLAY_COMMIT_BYTES", "Likewise, their bytes; a larger message goes alone.", ge=1)
+    ] = 8 << 20
     master: Annotated[
         str, variable("PIPELINE_MASTER", "Where Spark runs: `local[*]`, `spark://…`, `k8s://…` or `yarn`.")
     ] = "local[*]"

@@ -1,0 +1,245 @@
+"""`slipstream pipeline replay`: what tables have kept, as messages once more."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from slipstream.cli.complete import complete_table, complete_topic
+from slipstream.cli.output import EXIT_CODES, INTERRUPTED, RETRY_FOR_MS, Output, answering, client_advice, payload_text
+from slipstream.cli.pipeline_run import stopping
+from slipstream.cli.spark_options import spark_options
+from slipstream.cli.table_folder import exit_code
+
+if TYPE_CHECKING:
+    from slipstream.client import Client
+    from slipstream.pipeline.replay.asked import Asked
+    from slipstream.pipeline.replay.folder import Replay
+    from slipstream.pipeline.replay.plan import Finished
+    from slipstream.pipeline.replay.replaying import Asking
+    from slipstream.pipeline.replay.selection import Seen
+    from slipstream.pipeline.settings import PipelineSettings
+
+CELL_CHARS = 60
+NOT_ASKED = "nobody is there to be asked: say --yes to write it, or --dry-run to see what it would be"
+
+
+@click.command(epilog=EXIT_CODES)
+@click.option("--table", required=True, shell_complete=complete_table, help="dead_letters, download_tasks or messages.")
+@click.option("--where", default="", help="Which rows: an expression of Spark SQL over the columns of the table.")
+@click.option("--all", "everything", is_flag=True, help="All rows, instead of --where.")
+@click.option(
+    "--to",
+    default="",
+    shell_complete=complete_topic,
+    help="The topic; jobs.tasks is that of the namespace. Without it: jobs.tasks, or where each message came from.",
+)
+@click.option("--limit", type=click.IntRange(1), help="The first so many, the oldest first.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Messages a second.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be written.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--again", is_flag=True, help="Once more, though the same was replayed before.")
+@click.option("-s", "--server", "url", help="Address of the server; also SLIPSTREAM_URL.")
+@click.option("--bus", type=click.Choice(["slipstream", "nats"]), help="Only slipstream can; also PIPELINE_BUS.")
+@click.option("--tables", help="The folder of the tables; also PIPELINE_TABLES.")
+@spark_options
+@click.option("--json", "as_json", is_flag=True, help="Answer with JSON, for machines.")
+def replay(
+    table: str,
+    where: str,
+    everything: bool,
+    to: str,
+    limit: int | None,
+    rate: float | None,
+    dry_run: bool,
+    yes: bool,
+    again: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Send rows of a table back as messages, with their keys and attributes, each once.
+
+    Spark selects over all that the table has kept. It shows how many there are and some of them, and asks. Interrupted
+    or killed, the same command goes on where it was; one that was finished is not done again without --again. For slips
+    that failed there is `slipstream pipeline rerun`.
+
+    \b
+    [bold]Examples[/]
+      slipstream pipeline replay --table dead_letters --where "failure_code = 'DOWNLOAD_TIMEOUT'" --to jobs.tasks
+      slipstream pipeline replay --table messages --where "topic = 'orders' AND offset >= 1200" --rate 100
+    """
+    with answering(as_json, exit_code, client_advice) as output:
+        from slipstream.client import Client  # noqa: PLC0415 - --help needs none of it
+        from slipstream.pipeline.replay.replaying import asking, check_topics, question_of  # noqa: PLC0415
+
+        if bool(where.strip()) == everything:
+            raise click.UsageError("say which rows: --where \"failure_code = 'DOWNLOAD_TIMEOUT'\"; or --all")
+        settings = replay_settings(given)
+        question = question_of(settings, table, where, to, limit or 0)
+        with Client(settings.url, retry_for_ms=RETRY_FOR_MS) as client:
+            check_topics(client, [question.to] if question.to else [])
+        with asking(settings, question, again=again, dry_run=dry_run) as asked, Client(settings.url) as client:
+            found = asked.found
+            if found is not None and found.finished is not None:
+                _say_finished(output, found, found.finished)
+            elif dry_run and found is not None:
+                _say_unfinished(output, client, found)
+            else:
+                if found is None:
+                    need_answer(yes=yes, dry_run=dry_run)
+                    found = _composed(output, asked, client, yes=yes, dry_run=dry_run)
+                if found is not None:
+                    _send(output, settings, client, found, rate)
+
+
+def replay_settings(given: Mapping[str, Any]) -> PipelineSettings:
+    from slipstream.pipeline.settings import load_settings  # noqa: PLC0415
+
+    return load_settings({name: value for name, value in given.items() if value is not None})
+
+
+def need_answer(*, yes: bool, dry_run: bool) -> None:
+    """Before Spark is started: it takes half a minute."""
+    if not yes and not dry_run and not sys.stdin.isatty():
+        raise click.UsageError(NOT_ASKED)
+
+
+# What there is
+
+
+def _composed(output: Output, asked: Asking, client: Client, *, yes: bool, dry_run: bool) -> Replay | None:
+    question: Asked = asked.question  # type: ignore[assignment]
+
+    def agree(seen: Seen) -> bool:
+        show_sample(output, seen.sample)
+        _say_seen(output, question, seen, dry_run=dry_run)
+        if dry_run or not seen.count:
+            return False
+        return yes or click.confirm(f"Write {_messages(seen.count)} to {_where_to(seen)}?", err=True)
+
+    note_spark(output, asked.settings, question.table)
+    return asked.compose(client, agree)
+
+
+def note_spark(output: Output, settings: PipelineSettings, table: str) -> None:
+    from slipstream.pipeline.spark_place import shown  # noqa: PLC0415
+
+    where = shown(settings.remote) if settings.remote else settings.master
+    output.note(f"[dim]starting Spark ({escape(where)}) to look at {table}[/]")
+
+
+def show_sample(output: Output, sample: list[dict[str, Any]]) -> None:
+    if sample and not output.as_json:
+        output.table([name.upper() for name in sample[0]], [[_cell(value) for value in row.values()] for row in sample])
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bytes):
+        text = payload_text(value)
+    else:
+        text = value.isoformat(" ", "milliseconds") if isinstance(value, dt.datetime) else str(value)
+    return text if len(text) <= CELL_CHARS else f"{text[: CELL_CHARS - 1]}…"
+
+
+def _say_seen(output: Output, question: Asked, seen: Seen, *, dry_run: bool) -> None:
+    if output.as_json and (dry_run or not seen.count):
+        output.json({"table": question.table, "count": seen.count, "left_out": seen.left_out, "topics": seen.topics})
+    left_out = f"; {seen.left_out:,} left out: older ones of the same resource, or no tasks" if seen.left_out else ""
+    if not seen.count:
+        output.say(f"nothing to replay: no row of {question.table} is selected{left_out}")
+        return
+    would = "would go" if dry_run else "go"
+    output.say(f"{_messages(seen.count)} of {question.table} {would} to {escape(_where_to(seen))}{left_out}")
+
+
+def _where_to(seen: Seen) -> str:
+    if len(seen.topics) == 1:
+        return next(iter(seen.topics))
+    return ", ".join(f"{name} ({count:,})" for name, count in seen.topics.items())
+
+
+def _messages(count: int) -> str:
+    return f"{count:,} message" + ("" if count == 1 else "s")
+
+
+# What was there before
+
+
+def _say_finished(output: Output, found: Replay, finished: Finished) -> None:
+    if output.as_json:
+        output.json(_answer(found, "finished before", finished.rows))
+        return
+    at = finished.at.isoformat(" ", "seconds")
+    made = found.plan.made_at.isoformat(" ", "seconds")
+    output.say(f"this was replayed before: {_messages(finished.rows)}, finished at {at} (replay {found.plan.id})")
+    output.note(f"[dim]All of it once more: --again. What came since: add  AND timestamp > '{made}'  to --where[/]")
+
+
+def _say_unfinished(output: Output, client: Client, found: Replay) -> None:
+    from slipstream.pipeline.replay.sending import Sender  # noqa: PLC0415
+
+    stored = Sender(client, found, commit_messages=1, commit_bytes=1).stored()
+    if output.as_json:
+        output.json(_answer(found, "unfinished", stored))
+        return
+    output.say(
+        f"replay {found.plan.id} of this is not finished: {stored:,} of {_messages(found.plan.count)} are written; "
+        "without --dry-run it goes on"
+    )
+
+
+def _answer(found: Replay, state: str, written: int) -> dict[str, Any]:
+    plan = found.plan
+    return {
+        "id": plan.id,
+        "state": state,
+        "written": written,
+        "count": plan.count,
+        "left_out": plan.left_out,
+        "versions": plan.versions,
+    }
+
+
+# Writing
+
+
+@contextlib.contextmanager
+def bar(output: Output, what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """To be told how many are done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    hidden = output.as_json or not sys.stderr.isatty()
+    with Progress(*columns, console=output.err, transient=True, disable=hidden) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda done: progress.update(task, completed=done)
+
+
+def _send(output: Output, settings: PipelineSettings, client: Client, found: Replay, rate: float | None) -> None:
+    from slipstream.pipeline.replay.sending import Sender  # noqa: PLC0415
+
+    sender = Sender(
+        client,
+        found,
+        commit_messages=settings.replay_commit_messages,
+        commit_bytes=settings.replay_commit_bytes,
+        rate=rate,
+    )
+    before = sender.stored()
+    if before:
+        output.note(f"going on with replay {found.plan.id}: {before:,} of {_messages(found.plan.count)} are written")
+    with bar(output, "replaying", found.plan.count) as told, stopping(sender.stop):
+        stored = sender.send(told)
+    if stored < found.plan.count:
+        output.note(f"interrupted: {stored:,} of {_messages(found.plan.count)} are written; the same command goes on")
+        sys.exit(INTERRUPTED)
+    found.finish()
+    if output.as_json:
+        output.json(_answer(found, "finished", stored))
+    else:
+        output.say(f"{_messages(stored)} written (replay {found.plan.id})")

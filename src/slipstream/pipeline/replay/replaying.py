@@ -1,0 +1,102 @@
+"""A replay from the question to its end, as the command line and other programs ask for it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from slipstream.pipeline.errors import InvalidPipeline
+from slipstream.pipeline.looking import NoSuchTable, Tables
+from slipstream.pipeline.replay.asked import Asked, Question
+from slipstream.pipeline.replay.composing import compose
+from slipstream.pipeline.replay.errors import NoSuchTopic, ReplayUnfinished
+from slipstream.pipeline.replay.folder import Replay, Replays
+from slipstream.pipeline.replay.selection import History, Seen, Selection
+from slipstream.pipeline.replay.sendable import sendable, topic_of
+from slipstream.pipeline.run import SPARK_LOG, root_of
+from slipstream.pipeline.session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from slipstream.client import Client
+    from slipstream.pipeline.settings import PipelineSettings
+
+Agree = Callable[[Seen], bool]
+"""Shown what was found, says whether it is to be written."""
+
+
+def question_of(settings: PipelineSettings, table: str, where: str, to: str, limit: int) -> Asked:
+    """What can be known without a server and without Spark. Raises InvalidPipeline, NoSuchTable."""
+    if settings.bus != "slipstream":
+        raise InvalidPipeline(
+            f"--bus {settings.bus}: a replay is written with commits, which only a Slipstream server has"
+        )
+    what = sendable(table)
+    tables = Tables(root_of(settings))
+    if table not in tables.names:
+        raise NoSuchTable(tables.missing(table))
+    wanted = to or what.stream
+    return Asked(
+        table=table, where=where.strip(), to=topic_of(wanted, settings.namespace) if wanted else "", limit=limit
+    )
+
+
+def check_topics(client: Client, topics: list[str]) -> None:
+    """Raises NoSuchTopic."""
+    there = {topic.name for topic in client.offsets(topics).topics}
+    if missing := [name for name in topics if name not in there]:
+        raise NoSuchTopic(
+            f"there is no topic {', '.join(missing)}: make it with  slipstream topic create, or name another with --to"
+        )
+
+
+class Asking:
+    """A question whose turn it is, and what there is of an answer."""
+
+    def __init__(self, settings: PipelineSettings, replays: Replays, question: Question, *, again: bool) -> None:
+        self.settings = settings
+        self._replays = replays
+        self.question = question
+        self.found = replays.newest(question)
+        if again and self.found is not None:
+            if self.found.finished is None:
+                raise ReplayUnfinished(
+                    f"replay {self.found.plan.id} of the same is not finished: run the command without --again, and it "
+                    f"goes on; or remove {self.found.path}, and what it has not written yet stays unwritten"
+                )
+            self.found = None
+
+    def compose(self, client: Client, agree: Agree) -> Replay | None:
+        """Selects with Spark, and composes if people agree; None if they do not, or there is nothing."""
+        assert isinstance(self.question, Asked)
+        with self.spark() as spark:
+            return self.compose_with(spark, client, agree)
+
+    def compose_with(self, spark: SparkSession, client: Client, agree: Agree) -> Replay | None:
+        assert isinstance(self.question, Asked)
+        what = sendable(self.question.table)
+        selection = Selection(History(spark, root_of(self.settings)), what, self.question)
+        seen = selection.look()
+        check_topics(client, list(seen.topics))
+        if not agree(seen) or not seen.count:
+            return None
+        with self._replays.composing(self.question) as place:
+            return compose(selection, seen, place)
+
+    @contextlib.contextmanager
+    def spark(self) -> Iterator[SparkSession]:
+        with spark_session(self.settings, root_of(self.settings) / SPARK_LOG) as spark:
+            yield spark
+
+
+@contextlib.contextmanager
+def asking(
+    settings: PipelineSettings, question: Question, *, again: bool = False, dry_run: bool = False
+) -> Iterator[Asking]:
+    """Raises ReplayBusy where somebody else is at it, ReplayUnfinished where it is asked anew and was not done. Who only
+    looks waits for nobody, and leaves nothing behind."""
+    replays = Replays(root_of(settings))
+    with contextlib.nullcontext() if dry_run else replays.turn(question):
+        yield Asking(settings, replays, question, again=again)

@@ -1,0 +1,147 @@
+"""`slipstream pipeline replay` as people and scripts use it: killed half-way, started again, and all of it is there once."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slipstream.api import LogMessage
+from slipstream.client import Client
+from slipstream.jobs.messages import DownloadTask, decode
+from tests.cli.commands import Commands
+from tests.pipeline.sample_tables import make_table, place
+from tests.server_process import ServerProcess
+
+TASKS = "fetchbox.jobs.tasks"
+LETTERS = 3_000
+BEGIN = dt.datetime(2026, 11, 1, 12, tzinfo=dt.UTC)
+PATIENCE_S = 300
+
+
+def make_letters(root: Path, count: int = LETTERS) -> None:
+    """Every third timed out. Two resources have two letters, and one letter holds no task."""
+    rows = [
+        letter(number, number, "DOWNLOAD_TIMEOUT" if number % 3 == 0 else "UPLOAD_DENIED") for number in range(count)
+    ]
+    rows += [letter(count, 0, "DOWNLOAD_TIMEOUT"), letter(count + 1, 3, "DOWNLOAD_TIMEOUT")]
+    rows.append(letter(count + 2, count, "DOWNLOAD_TIMEOUT", url=""))
+    make_table(root, "dead_letters", rows, parts=3)
+
+
+def letter(offset: int, number: int, code: str, url: str = "https://img.example/a.png") -> dict[str, Any]:
+    at = BEGIN + dt.timedelta(seconds=offset)
+    task = {
+        "job_id": f"job-{number % 7}",
+        "resource_id": f"r{number}",
+        "url": url,
+        "attempt": 4,
+        "tenant": "acme",
+        "trace_id": f"{number:032x}",
+        "headers": [{"name": "accept", "value": "image/png"}],
+        "storage_hint": {"bucket": "pictures", "key_prefix": "a", "metadata": [("who", "acme")]},
+        "attributes": {"tags": [("n", str(number))], "extra": b"\x00\xff"},
+    }
+    return {
+        **place("fetchbox.jobs.dlq", offset, at),
+        "task": task,
+        "failure_code": code,
+        "attempts": 4,
+        "failed_at_ms": round(at.timestamp() * 1000),
+        **{name: task[name] for name in ("job_id", "resource_id", "tenant", "url")},
+    }
+
+
+def command(server: ServerProcess, tables: Path, *arguments: str) -> list[str]:
+    where = ("--server", server.base, "--tables", str(tables), "--master", "local[2]")
+    return [sys.executable, "-m", "slipstream", "pipeline", "replay", *arguments, *where]
+
+
+def environment(**more: str) -> dict[str, str]:
+    ours = ("SLIPSTREAM_", "PIPELINE_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)} | more
+
+
+def run(server: ServerProcess, tables: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(server, tables, *arguments),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def stored(client: Client, topic: str) -> list[LogMessage[bytes]]:
+    partitions = client.topic(topic).partitions
+    return [message for one in partitions for message in client.scan(topic, one.partition)]
+
+
+def await_stored(client: Client, topic: str, count: int, process: subprocess.Popen[str]) -> None:
+    """Until so many are there: the server says when there are more."""
+    known: dict[str, list[int]] = {topic: [0] * len(client.topic(topic).partitions)}
+    while process.poll() is None:
+        found = client.offsets([topic], known=known, wait_ms=10_000).topics[0]
+        known[topic] = [one.end_offset for one in found.partitions]
+        if sum(one.messages for one in found.partitions) >= count:
+            return
+    raise AssertionError(process.communicate()[1])
+
+
+TIMED_OUT = ("--table", "dead_letters", "--where", "failure_code = 'DOWNLOAD_TIMEOUT'", "--to", "jobs.tasks", "--yes")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_killed_half_way_and_started_again_each_is_written_once(server: ServerProcess, tmp_path: Path) -> None:
+    tables = tmp_path / "tables"
+    make_letters(tables)
+    server.create(TASKS, 8)
+    with Client(server.base) as client:
+        process = subprocess.Popen(
+            command(server, tables, *TIMED_OUT, "--rate", "200"), env=environment(), stderr=subprocess.PIPE, text=True
+        )
+        await_stored(client, TASKS, 300, process)
+        process.kill()
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        half = len(stored(client, TASKS))
+        assert 300 <= half < 1_000
+
+        done = run(server, tables, *TIMED_OUT)
+        assert done.returncode == 0, done.stderr
+        assert f"{half:,} of 1,000 messages are written" in done.stderr
+        assert "Spark" not in done.stderr, "what is composed needs no Spark any more"
+        assert done.stdout.startswith("1,000 messages written (replay ")
+
+        found = stored(client, TASKS)
+        again = run(server, tables, *TIMED_OUT)
+        assert again.returncode == 0
+        assert "this was replayed before: 1,000 messages, finished at" in again.stdout
+        assert len(stored(client, TASKS)) == len(found) == 1_000
+    expected = {f"fetchbox.jobs.dlq/0/{offset}" for offset in range(0, LETTERS, 3) if offset not in {0, 3}}
+    expected |= {f"fetchbox.jobs.dlq/0/{offset}" for offset in (LETTERS, LETTERS + 1)}
+    assert Counter(message.envelope.labels["replayed_from"] for message in found) == Counter(expected)  # type: ignore[index, union-attr]
+    by_resource = {decode(DownloadTask, message.value).resource_id: message for message in found}
+    assert len(by_resource) == 1_000
+    message = by_resource["r9"]
+    task = decode(DownloadTask, message.value)
+    assert (task.attempt, task.job_id, message.key) == (0, "job-2", b"job-2")
+    assert (task.headers[0].value, dict(task.storage_hint.metadata), task.attributes.extra) == (
+        "image/png",
+        {"who": "acme"},
+        b"\x00\xff",
+    )
+    assert message.attributes is not None
+    assert message.attributes["messageType"] == "fetchbox.jobs.DownloadTask"
+    assert message.attributes["traceparent"].split("-")[1] == f"{9:032x}"
