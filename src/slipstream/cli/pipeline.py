@@ -8,6 +8,7 @@ from slipstream.cli.pipeline_backfill import backfill
 from slipstream.cli.pipeline_maintain import maintain
 from slipstream.cli.pipeline_replay import replay
 from slipstream.cli.pipeline_report import report
+from slipstream.cli.pipeline_rerun import rerun
 from slipstream.cli.pipeline_run import run
 from slipstream.cli.spark_options import need_pipeline
 
@@ -21,5 +22,5 @@ def pipeline() -> None:
     need_pipeline()
 
 
-for command in (run, backfill, replay, maintain, report):
+for command in (run, backfill, replay, rerun, maintain, report):
     pipeline.add_command(command)

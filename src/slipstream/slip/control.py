@@ -11,10 +11,11 @@ import msgspec
 from msgspec.structs import replace
 
 from slipstream.slip import clock, hints
-from slipstream.slip.errors import InvalidSlip
+from slipstream.slip.dead_letter import DeadLetter, event_of
+from slipstream.slip.errors import InvalidSlip, NothingKept, RunAgain
 from slipstream.slip.event import Event, RoutingStep, Status, decode
 from slipstream.slip.identity import identity
-from slipstream.slip.ledger import Held, Ledger, Outcome
+from slipstream.slip.ledger import End, Held, Ledger, Outcome
 from slipstream.slip.routes.duration import seconds as in_seconds
 from slipstream.slip.settings import SlipSettings, load_settings
 from slipstream.slip.slip import DONE, UNDO_ID, find, is_undoing, run_of, with_slip
@@ -138,15 +139,39 @@ class Control:
 
     # Again
 
-    async def rerun(self, correlation_id: str, step: str) -> None:
-        """From this step on, with the payload as it was when the message came there. It may be over, or stuck."""
-        before, outcomes = await self._before(correlation_id, step)
+    async def rerun(self, correlation_id: str, step: str, *, after_run: int | None = None) -> None:
+        """From this step on, with the payload as it was when the message came there. It may be over, or stuck. With
+        `after_run`, only if that is its newest run: what is said twice is then done once. Raises RunAgain."""
+        before, outcomes = await self._before(correlation_id, step, after_run)
         _check_not_undone(outcomes, step, before)
         run = max(outcome.run for outcome in outcomes) + 1
-        undone_times = _undone_times(outcomes)
+        await self._run_again(before, step, run, _undone_times(outcomes))
+
+    async def rerun_letter(self, letter: DeadLetter, step: str, *, after_run: int) -> None:
+        """The same of a message of which nothing is kept but its dead letter, with the payload that it had when it
+        failed. Raises RunAgain where something is kept after all, of a later run."""
+        event = event_of(letter)
+        if event is None:
+            raise InvalidSlip("this dead letter is of something that was no event: it has no steps")
+        correlation_id = event.envelope.correlation_id
+        _check_newest(correlation_id, await self._ledger.outcomes(correlation_id), after_run)
+        at = find(event, step)
+        if at is None or any(one.status not in DONE for one in _until(event, step)):
+            raise InvalidSlip(f"{correlation_id} has not come to {step}")
+        undoing = [one for one in event.envelope.routing_slip if hints.UNDOES in one.attributes]
+        undone = Counter(one.attributes[hints.UNDOES] for one in undoing if one.status is Status.OK)
+        if behind := [one.id for one in _until(event, step) if one.id in undone]:
+            raise InvalidSlip(f"{', '.join(behind)} had been undone: run it again from {behind[0]}, or from before it")
+        # Or the router would take the run before for one that is under way, and end it.
+        await self._ledger.claim_end(correlation_id, after_run, End("failed", "dead letter"))
+        await self._ledger.end_told(correlation_id, after_run)
+        await self._run_again(event, step, after_run + 1, undone)
+
+    async def _run_again(self, before: Event, step: str, run: int, undone_times: Counter[str]) -> None:
         steps = [_redone(_again(one), undone_times) for one in _from(before, step)]
         event = with_slip(before, [*_marked(_until(before, step), {hints.RUN: str(run)}), *steps])
         event = replace(event, envelope=replace(event.envelope, timeout_at=None))
+        correlation_id = event.envelope.correlation_id
         await self._ledger.remove(correlation_id, *(f"signal:{one.id}" for one in steps))
         await self._begin(event)
 
@@ -174,11 +199,15 @@ class Control:
         timer_id = identity("begin", event.envelope.correlation_id, run_of(event))
         await self._store.schedule(QUEUE, errand_timer(timer_id, clock.now_ms(), Begin(event)))
 
-    async def _before(self, correlation_id: str, step: str) -> tuple[Event, list[Outcome]]:
+    async def _before(
+        self, correlation_id: str, step: str, after_run: int | None = None
+    ) -> tuple[Event, list[Outcome]]:
         """The newest event in which all before the step is done, and the step is not."""
         outcomes = await self._ledger.outcomes(correlation_id)
         if not outcomes:
-            raise InvalidSlip(f"nothing is kept of {correlation_id}: it is not known here, or too old")
+            raise NothingKept(f"nothing is kept of {correlation_id}: it is not known here, or too old")
+        if after_run is not None:
+            _check_newest(correlation_id, outcomes, after_run)
         skipped = _skipped(outcomes)
         found: Event | None = None
         for outcome in outcomes:
@@ -196,6 +225,12 @@ class Control:
                 raise InvalidSlip(f"{correlation_id} has not come to {step}, or what it was then is not kept any more")
             raise InvalidSlip(f"{correlation_id} has no step {step}; there are {', '.join(sorted(known))}")
         return found, outcomes
+
+
+def _check_newest(correlation_id: str, outcomes: list[Outcome], run: int) -> None:
+    newest = max((outcome.run for outcome in outcomes), default=run)
+    if newest > run:
+        raise RunAgain(f"{correlation_id} was run again meanwhile: run {newest} is its newest, and not {run}")
 
 
 def _check(signal: Signal) -> None:

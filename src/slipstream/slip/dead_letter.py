@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from slipstream.slip import hints
-from slipstream.slip.event import Envelope, Event, RoutingStep, Status, StepError, Time
+from slipstream.slip.event import Envelope, Event, Malformed, RoutingStep, Status, StepError, Time
 from slipstream.slip.progress import duration_ms
 from slipstream.slip.topics import DEAD_LETTERS
 
@@ -51,6 +51,22 @@ class DeadLetter(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 def encode_dead_letter(letter: DeadLetter) -> bytes:
     fields: dict[str, Any] = msgspec.to_builtins(letter)
     return msgspec.json.encode({"type": letter.type, **fields})
+
+
+_decoder = msgspec.json.Decoder(DeadLetter)
+
+
+def decode_dead_letter(data: bytes) -> DeadLetter:
+    """Raises Malformed."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Malformed(f"this is no dead letter: {error}") from error
+
+
+def event_of(letter: DeadLetter) -> Event | None:
+    """As it was when it was given up; None for what was no event."""
+    return None if letter.envelope is None else Event(letter.envelope, letter.event_type, letter.payload)
 
 
 def dead_letter(event: Event, step: RoutingStep | None, error: StepError, at: Time) -> DeadLetter:

@@ -7,6 +7,14 @@ class InvalidSlip(ValueError):
     """What was asked for makes no sense; the reason says what would."""
 
 
+class NothingKept(InvalidSlip):
+    """The store knows nothing of this message: it is another's, or it is too old."""
+
+
+class RunAgain(InvalidSlip):
+    """The message was run again since, by somebody else or by the same who asks twice."""
+
+
 class StepFailed(Exception):
     """The step failed, with a code that others can act upon.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import hashlib
 from typing import TypeAlias
 
@@ -34,9 +33,10 @@ class SlipsAsked(msgspec.Struct, frozen=True, kw_only=True, tag="slips"):
     failed_at: str
     from_step: str
     """The first step to do again: the one that failed, or one before it."""
-    since: dt.datetime | None = None
-    until: dt.datetime | None = None
-    """By when they ended."""
+    since: str = ""
+    until: str = ""
+    """By when they ended, as somebody typed it: two hours ago is another time when it is asked again, and the same
+    question."""
     event_type: str = ""
     limit: int = 0
 

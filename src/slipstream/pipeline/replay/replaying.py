@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from slipstream.pipeline.errors import InvalidPipeline
 from slipstream.pipeline.looking import NoSuchTable, Tables
-from slipstream.pipeline.replay.asked import Asked, Question
+from slipstream.pipeline.replay.asked import Asked, Question, SlipsAsked
 from slipstream.pipeline.replay.composing import compose
 from slipstream.pipeline.replay.errors import NoSuchTopic, ReplayUnfinished
+from slipstream.pipeline.replay.failed_runs import Between, FailedRuns, SeenRuns
 from slipstream.pipeline.replay.folder import Replay, Replays
 from slipstream.pipeline.replay.selection import History, Seen, Selection
 from slipstream.pipeline.replay.sendable import sendable, topic_of
@@ -41,6 +42,14 @@ def question_of(settings: PipelineSettings, table: str, where: str, to: str, lim
     return Asked(
         table=table, where=where.strip(), to=topic_of(wanted, settings.namespace) if wanted else "", limit=limit
     )
+
+
+def runs_question(settings: PipelineSettings, failed_at: str, from_step: str, **given: Any) -> SlipsAsked:
+    """Raises NoSuchTable."""
+    tables = Tables(root_of(settings))
+    if "slip_runs" not in tables.names:
+        raise NoSuchTable(tables.missing("slip_runs"))
+    return SlipsAsked(failed_at=failed_at, from_step=from_step or failed_at, **given)
 
 
 def check_topics(client: Client, topics: list[str]) -> None:
@@ -74,6 +83,18 @@ class Asking:
         with self.spark() as spark:
             return self.compose_with(spark, client, agree)
 
+    def compose_runs(self, between: Between, agree: Callable[[SeenRuns], bool]) -> Replay | None:
+        """The same for slips."""
+        assert isinstance(self.question, SlipsAsked)
+        with self.spark() as spark:
+            history = History(spark, root_of(self.settings))
+            runs = FailedRuns(history, self.question, between, self.settings.slip_topic)
+            seen = runs.look()
+            if not agree(seen) or not seen.count:
+                return None
+            with self._replays.composing(self.question) as place:
+                return runs.compose(seen, place)
+
     def compose_with(self, spark: SparkSession, client: Client, agree: Agree) -> Replay | None:
         assert isinstance(self.question, Asked)
         what = sendable(self.question.table)
@@ -95,8 +116,8 @@ class Asking:
 def asking(
     settings: PipelineSettings, question: Question, *, again: bool = False, dry_run: bool = False
 ) -> Iterator[Asking]:
-    """Raises ReplayBusy where somebody else is at it, ReplayUnfinished where it is asked anew and was not done. Who only
-    looks waits for nobody, and leaves nothing behind."""
+    """Raises ReplayBusy where somebody else is at it, ReplayUnfinished where it is asked anew and was not done. Who
+    only looks waits for nobody, and leaves nothing behind."""
     replays = Replays(root_of(settings))
     with contextlib.nullcontext() if dry_run else replays.turn(question):
         yield Asking(settings, replays, question, again=again)
