@@ -79,15 +79,25 @@ class Asking:
 
     def compose(self, client: Client, agree: Agree) -> Replay | None:
         """Selects with Spark, and composes if people agree; None if they do not, or there is nothing."""
-        assert isinstance(self.question, Asked)
-        with self.spark() as spark:
+        with self._spark() as spark:
             return self.compose_with(spark, client, agree)
 
+    def compose_with(self, spark: SparkSession, client: Client, agree: Agree) -> Replay | None:
+        """The same in a session that is there."""
+        assert isinstance(self.question, Asked)
+        with contextlib.closing(History(spark, root_of(self.settings))) as history:
+            selection = Selection(history, sendable(self.question.table), self.question)
+            seen = selection.look()
+            check_topics(client, list(seen.topics))
+            if not agree(seen) or not seen.count:
+                return None
+            with self._replays.composing(self.question) as place:
+                return compose(selection, seen, place)
+
     def compose_runs(self, between: Between, agree: Callable[[SeenRuns], bool]) -> Replay | None:
-        """The same for slips."""
+        """Of slips: runs that failed, to be run again."""
         assert isinstance(self.question, SlipsAsked)
-        with self.spark() as spark:
-            history = History(spark, root_of(self.settings))
+        with self._spark() as spark, contextlib.closing(History(spark, root_of(self.settings))) as history:
             runs = FailedRuns(history, self.question, between, self.settings.slip_topic)
             seen = runs.look()
             if not agree(seen) or not seen.count:
@@ -95,21 +105,8 @@ class Asking:
             with self._replays.composing(self.question) as place:
                 return runs.compose(seen, place)
 
-    def compose_with(self, spark: SparkSession, client: Client, agree: Agree) -> Replay | None:
-        assert isinstance(self.question, Asked)
-        what = sendable(self.question.table)
-        selection = Selection(History(spark, root_of(self.settings)), what, self.question)
-        seen = selection.look()
-        check_topics(client, list(seen.topics))
-        if not agree(seen) or not seen.count:
-            return None
-        with self._replays.composing(self.question) as place:
-            return compose(selection, seen, place)
-
-    @contextlib.contextmanager
-    def spark(self) -> Iterator[SparkSession]:
-        with spark_session(self.settings, root_of(self.settings) / SPARK_LOG) as spark:
-            yield spark
+    def _spark(self) -> contextlib.AbstractContextManager[SparkSession]:
+        return spark_session(self.settings, root_of(self.settings) / SPARK_LOG)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -36,11 +36,12 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class History:
-    """The tables of a folder, as they were when they were first asked for."""
+    """The tables of a folder, as they were when they were first asked for. Close it."""
 
     def __init__(self, spark: SparkSession, root: Path) -> None:
         self._spark = spark
         self._folder = DeltaFolder(root)
+        self._named: set[str] = set()
         self.versions: dict[str, int] = {}
 
     def has(self, table: Table) -> bool:
@@ -64,18 +65,19 @@ class History:
             self.versions[table.name] = DeltaTable(str(self._folder.path(table.name))).version()
         return self.versions[table.name]
 
-    @contextlib.contextmanager
-    def named(self, where: str, *, but: str) -> Iterator[None]:
-        """Tables that an expression speaks of, for its subqueries, under their names."""
+    def name(self, where: str) -> None:
+        """Tables that an expression speaks of, for its subqueries, under their names, until `close`: over Spark Connect
+        an expression is looked at when it is computed."""
         words = set(re.findall(r"\w+", where))
-        there = [table for name, table in TABLES.items() if name in words and name != but and self.has(table)]
-        for table in there:
-            self.rows(table).createOrReplaceTempView(table.name)
-        try:
-            yield
-        finally:
-            for table in there:
-                self._spark.catalog.dropTempView(table.name)
+        for table in TABLES.values():
+            if table.name in words and table.name not in self._named and self.has(table):
+                self.rows(table).createOrReplaceTempView(table.name)
+                self._named.add(table.name)
+
+    def close(self) -> None:
+        for name in self._named:
+            self._spark.catalog.dropTempView(name)
+        self._named.clear()
 
 
 class Selection:
@@ -93,7 +95,8 @@ class Selection:
         self.what = what
         self.asked = asked
         rows = history.rows(what.table)
-        with _words(asked.where, rows.columns), history.named(asked.where, but=what.table.name):
+        history.name(asked.where)
+        with _words(asked.where, rows.columns):
             self._selected = rows.where(asked.where) if asked.where else rows
         target = f.lit(asked.to) if asked.to else own_topic()
         chosen = what.chosen(self._selected).withColumn(TARGET, target)
@@ -137,7 +140,3 @@ def reason(error: Exception) -> str:
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     text = re.sub(r"\s*SQLSTATE: \w+.*", "", first)
     return text if text.endswith((".", "?", "!")) else f"{text}."
-
-
-def versions_text(versions: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} at version {version}" for name, version in versions.items())

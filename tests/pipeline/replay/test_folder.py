@@ -1,0 +1,76 @@
+"""Where replays are kept, and what is found there by who comes after."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slipstream.pipeline.replay import Asked, ReplayBusy, Replays
+from slipstream.pipeline.replay.folder import REPLAYS, Replay
+from slipstream.pipeline.replay.plan import Part, Reached
+
+QUESTION = Asked(table="messages", where="offset < 3", to="orders")
+
+
+def composed(replays: Replays, question: Asked = QUESTION) -> Replay:
+    with replays.composing(question) as place:
+        (place.path / "part-00000-a.parquet").write_bytes(b"rows")
+        return place.plan((Part("part-00000-a.parquet", 3),), {"messages": 7}, 1)
+
+
+def test_the_same_question_finds_its_replay_and_another_does_not(tmp_path: Path) -> None:
+    replays = Replays(tmp_path)
+    assert replays.newest(QUESTION) is None
+    made = composed(replays)
+    found = replays.newest(QUESTION)
+    assert found is not None
+    assert found.plan == made.plan
+    assert (found.plan.count, found.plan.left_out, found.plan.versions) == (3, 1, {"messages": 7})
+    assert replays.newest(Asked(table="messages", where="offset < 4", to="orders")) is None
+
+
+def test_of_several_the_newest_is_found_and_each_has_a_name_of_its_own_at_the_broker(tmp_path: Path) -> None:
+    replays = Replays(tmp_path)
+    first, second = composed(replays), composed(replays)
+    found = replays.newest(QUESTION)
+    assert found is not None
+    assert found.plan.id == second.plan.id
+    assert first.plan.writer != second.plan.writer
+
+
+def test_how_far_it_is_and_that_it_is_finished_is_known_to_who_comes_after(tmp_path: Path) -> None:
+    replays = Replays(tmp_path)
+    made = composed(replays)
+    assert made.reached == Reached()
+    made.reach(Reached(2, {"rerun": 2}))
+    before = replays.newest(QUESTION)
+    assert before is not None
+    assert (before.reached, before.finished) == (Reached(2, {"rerun": 2}), None)
+    made.finish({"rerun": 3})
+    after = replays.newest(QUESTION)
+    assert after is not None
+    assert after.finished is not None
+    assert (after.finished.rows, after.finished.counts) == (3, {"rerun": 3})
+    assert not list(after.path.glob("*.parquet")), "what was sent need not be kept"
+
+
+def test_what_was_never_composed_is_gone(tmp_path: Path) -> None:
+    replays = Replays(tmp_path)
+    with replays.composing(QUESTION) as place:
+        pass
+    assert not place.path.exists()
+    left = tmp_path / REPLAYS / QUESTION.name / "killed"
+    left.mkdir(parents=True)
+    (left / "part-00000-b.parquet").write_bytes(b"half")
+    composed(replays)
+    assert not left.exists(), "what somebody has left who was killed goes with the next attempt"
+
+
+def test_two_at_the_same_question_are_refused(tmp_path: Path) -> None:
+    replays = Replays(tmp_path)
+    with replays.turn(QUESTION):
+        with pytest.raises(ReplayBusy, match=r"process \d+ is at this replay"), replays.turn(QUESTION):
+            pass
+        with replays.turn(Asked(table="messages")):
+            pass
