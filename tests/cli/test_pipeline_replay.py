@@ -1,4 +1,4 @@
-"""`slipstream pipeline replay` as people and scripts use it: killed half-way, started again, and all of it is there once."""
+"""`slipstream pipeline replay` as people and scripts use it: killed half-way and started again, each is there once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ import pytest
 from slipstream.api import LogMessage
 from slipstream.client import Client
 from slipstream.jobs.messages import DownloadTask, decode
+from slipstream.pipeline.replay import Asked, Replays
 from tests.cli.commands import Commands
+from tests.pipeline.cluster import Cluster, connect_server
 from tests.pipeline.sample_tables import make_table, place
 from tests.server_process import ServerProcess
 
@@ -62,7 +64,7 @@ def letter(offset: int, number: int, code: str, url: str = "https://img.example/
 
 def command(server: ServerProcess, tables: Path, *arguments: str) -> list[str]:
     where = ("--server", server.base, "--tables", str(tables), "--master", "local[2]")
-    return [sys.executable, "-m", "slipstream", "pipeline", "replay", *arguments, *where]
+    return [sys.executable, "-m", "slipstream", "pipeline", "replay", *where, *arguments]
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -145,3 +147,127 @@ def test_killed_half_way_and_started_again_each_is_written_once(server: ServerPr
     assert message.attributes is not None
     assert message.attributes["messageType"] == "fetchbox.jobs.DownloadTask"
     assert message.attributes["traceparent"].split("-")[1] == f"{9:032x}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_it_shows_what_it_would_write_and_writes_nothing_and_interrupted_it_says_how_to_go_on(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    tables = tmp_path / "tables"
+    make_letters(tables, 300)
+    server.create(TASKS)
+    shown = run(server, tables, *TIMED_OUT, "--dry-run")
+    assert shown.returncode == 0, shown.stderr
+    header, first, *_, last = shown.stdout.splitlines()
+    assert header.split() == ["TIMESTAMP", "JOB_ID", "RESOURCE_ID", "FAILURE_CODE", "ATTEMPTS", "URL"]
+    assert first.split()[2:5] == ["job-6", "r6", "DOWNLOAD_TIMEOUT"]
+    assert last.startswith("100 messages of dead_letters would go to fetchbox.jobs.tasks; 3 left out")
+    assert not (tables / "_replays").exists()
+
+    with Client(server.base) as client:
+        process = subprocess.Popen(
+            command(server, tables, *TIMED_OUT, "--rate", "20"),
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        await_stored(client, TASKS, 10, process)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 130, err
+        stopped = len(stored(client, TASKS))
+        assert f"interrupted: {stopped} of 100 messages are written; the same command goes on" in err
+        found = run(server, tables, *TIMED_OUT, "--dry-run", "--json")
+        assert json.loads(found.stdout) | {"id": "", "versions": {}} == {
+            "id": "",
+            "state": "unfinished",
+            "written": stopped,
+            "count": 100,
+            "left_out": 3,
+            "versions": {},
+        }
+        again = run(server, tables, *TIMED_OUT, "--again")
+        assert again.returncode == 4
+        assert "is not finished: run the command without --again" in again.stderr
+        done = run(server, tables, *TIMED_OUT, "--json")
+        assert json.loads(done.stdout)["state"] == "finished"
+        assert len(stored(client, TASKS)) == 100
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("how", ["master", "remote"])
+def test_spark_may_be_elsewhere(server: ServerProcess, tmp_path: Path, how: str) -> None:
+    """Executors that do not find our package, and a driver that is not ours."""
+    tables = tmp_path / "tables"
+    make_letters(tables, 90)
+    server.create(TASKS)
+    folder = tmp_path / "spark"
+    folder.mkdir()
+    if how == "master":
+        with Cluster(folder) as cluster:
+            conf = [text for name, value in cluster.conf.items() for text in ("--conf", f"{name}={value}")]
+            done = run(server, tables, *TIMED_OUT, "--master", cluster.master, *conf)
+    else:
+        with connect_server(folder) as url:
+            done = run(server, tables, *TIMED_OUT, "--remote", url)
+    assert done.returncode == 0, done.stderr
+    with Client(server.base) as client:
+        assert len(stored(client, TASKS)) == 30
+
+
+# Before Spark is started
+
+
+@pytest.fixture
+def letters(tmp_path: Path) -> tuple[str, ...]:
+    make_table(tmp_path, "dead_letters")
+    return ("--table", "dead_letters", "--tables", str(tmp_path))
+
+
+WHERE = ("--where", "attempts > 3")
+
+
+def test_which_rows_must_be_said(cli: Commands, letters: tuple[str, ...]) -> None:
+    assert "say which rows" in cli.run("pipeline", "replay", *letters, expect=2).stderr
+    assert "say which rows" in cli.run("pipeline", "replay", *letters, *WHERE, "--all", expect=2).stderr
+
+
+def test_where_nobody_can_be_asked_it_is_refused(cli: Commands, letters: tuple[str, ...]) -> None:
+    refused = cli.run("pipeline", "replay", *letters, *WHERE, "--to", cli.topic, expect=2)
+    assert "nobody is there to be asked: say --yes to write it" in refused.stderr
+    assert "starting Spark" not in refused.stderr
+
+
+def test_a_topic_that_is_not_there_is_said(cli: Commands, letters: tuple[str, ...]) -> None:
+    refused = cli.run("pipeline", "replay", *letters, *WHERE, "--to", "nowhere", expect=3)
+    assert "there is no topic nowhere: make it with" in refused.stderr
+
+
+def test_a_table_that_cannot_be_sent_back_is_said_with_those_that_can(cli: Commands) -> None:
+    refused = cli.run("pipeline", "replay", "--table", "job_logs", "--all", expect=2)
+    assert "those of dead_letters, download_tasks, messages can" in refused.stderr
+
+
+def test_a_table_that_is_not_there_is_said(cli: Commands, tmp_path: Path) -> None:
+    refused = cli.run("pipeline", "replay", "--table", "messages", "--all", "--tables", str(tmp_path), expect=3)
+    assert "slipstream pipeline run --once" in refused.stderr
+
+
+def test_nats_is_refused(cli: Commands, letters: tuple[str, ...]) -> None:
+    refused = cli.run("pipeline", "replay", *letters, *WHERE, "--bus", "nats", expect=2)
+    assert "a replay is written with commits, which only a Slipstream server has" in refused.stderr
+
+
+def test_a_server_that_is_not_there_is_said(cli: Commands, letters: tuple[str, ...]) -> None:
+    refused = cli.run("pipeline", "replay", *letters, *WHERE, "--server", "http://127.0.0.1:9", expect=5)
+    assert "cannot reach http://127.0.0.1:9" in refused.stderr
+
+
+def test_a_second_one_at_the_same_is_refused(cli: Commands, letters: tuple[str, ...], tmp_path: Path) -> None:
+    question = Asked(table="dead_letters", where=WHERE[1], to=cli.topic)
+    with Replays(tmp_path).turn(question):
+        refused = cli.run("pipeline", "replay", *letters, *WHERE, "--to", cli.topic, "--yes", expect=4)
+    assert f"process {os.getpid()} is at this replay" in refused.stderr

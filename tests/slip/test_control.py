@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
 from slipstream.bus import BusUnavailable
 from slipstream.bus.opening import Opening
 from slipstream.slip import Control, Envelope, Event, InvalidSlip, Reject, Work, Worker
+from slipstream.slip.dead_letter import decode_dead_letter
+from slipstream.slip.errors import NothingKept, RunAgain
 from slipstream.slip.outbox import Outbox
 from slipstream.slip.slip import run_of
 from tests.client.loop import in_loop
@@ -420,3 +423,62 @@ async def test_what_cannot_be_undone_is_told_and_keeps_nobody_from_it(memory_bus
     assert made.dead[0]["error"]["message"] == "no"
     assert "compensation-failed undo:b" in made.kinds()
     assert made.kinds().count("retried undo:b") == 2
+
+
+# Once, and from a dead letter
+
+
+@in_loop
+async def test_who_asks_twice_for_the_run_after_a_run_gets_one(memory_bus: OpenBus) -> None:
+    shop = Shop()
+    async with memory_bus() as bus, lab(bus, ROUTES, shop.worker) as made:
+        await made.submit()
+        await made.ended()
+        shop.broken = False
+        control = Control(made.store, made.settings)
+        await control.rerun("c-1", "charge", after_run=0)
+        await control.rerun("c-1", "charge", after_run=0)
+        assert (await made.ended(run=1)).kind == "completed"
+        with pytest.raises(RunAgain, match="c-1 was run again meanwhile: run 1 is its newest, and not 0"):
+            await control.rerun("c-1", "charge", after_run=0)
+        with pytest.raises(NothingKept, match="nothing is kept of c-9"):
+            await control.rerun("c-9", "charge", after_run=0)
+    assert made.kinds().count("rerun") == 1
+
+
+@in_loop
+async def test_a_message_of_which_nothing_is_kept_is_run_again_from_its_dead_letter(memory_bus: OpenBus) -> None:
+    shop = Shop()
+    async with memory_bus() as bus:
+        async with lab(bus, ROUTES, shop.worker) as before:
+            await before.submit(payload={"sum": 7})
+            await before.ended()
+            await before.until(lambda: bool(before.dead))
+        letter = decode_dead_letter(msgspec.json.encode(before.dead[0]))
+        shop.broken = False
+        async with lab(bus, ROUTES, shop.worker) as made:  # with a store that has never heard of it
+            control = Control(made.store, made.settings)
+            with pytest.raises(InvalidSlip, match="c-1 has not come to ship"):
+                await control.rerun_letter(letter, "ship", after_run=0)
+            await control.rerun_letter(letter, "charge", after_run=0)
+            assert (await made.ended(run=1)).kind == "completed"
+            with pytest.raises(RunAgain):
+                await control.rerun_letter(letter, "charge", after_run=0)
+    assert shop.seen[-2:] == [
+        ("charge", 0, {"sum": 7, "reserved": True}),
+        ("ship", 0, {"sum": 7, "reserved": True, "reply": "thanks"}),
+    ]
+    assert made.kinds() == ["rerun", "started charge", "finished charge", "started ship", "finished ship", "completed"]
+
+
+@in_loop
+async def test_what_a_dead_letter_says_was_undone_is_not_built_upon(memory_bus: OpenBus) -> None:
+    shop = Shop()
+    async with memory_bus() as bus, lab(bus, ROUTES, shop.worker) as made:
+        await made.submit(payload={"careful": True})
+        await made.ended()
+        await made.until(lambda: bool(made.dead))
+        letter = decode_dead_letter(msgspec.json.encode(made.dead[0]))
+    async with memory_bus() as bus, lab(bus, ROUTES, shop.worker) as new:
+        with pytest.raises(InvalidSlip, match="reserve had been undone: run it again from reserve"):
+            await Control(new.store, new.settings).rerun_letter(letter, "charge", after_run=0)
