@@ -174,6 +174,8 @@ class Daemon:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._reader.join()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
 
 
 def _python_without_package(folder: Path) -> Path:

@@ -92,11 +92,12 @@ def replay(
             elif dry_run and found is not None:
                 _say_unfinished(output, client, found)
             else:
+                new = None
                 if found is None:
                     need_answer(yes=yes, dry_run=dry_run)
-                    found = _composed(output, asked, client, yes=yes, dry_run=dry_run)
-                if found is not None:
-                    _send(output, settings, client, found, rate)
+                    new = _composed(output, asked, client, yes=yes, dry_run=dry_run)
+                if (replay := found or new) is not None:
+                    _send(output, settings, client, replay, rate, is_new=found is None)
 
 
 def replay_settings(given: Mapping[str, Any]) -> PipelineSettings:
@@ -122,7 +123,7 @@ def _composed(output: Output, asked: Asking, client: Client, *, yes: bool, dry_r
         _say_seen(output, question, seen, dry_run=dry_run)
         if dry_run or not seen.count:
             return False
-        return yes or click.confirm(f"Write {_messages(seen.count)} to {_where_to(seen)}?", err=True)
+        return yes or click.confirm(f"Write {_messages(seen.count)} to {_where_to(seen)}?", abort=True, err=True)
 
     note_spark(output, asked.settings, question.table)
     return asked.compose(client, agree)
@@ -151,7 +152,11 @@ def _cell(value: object) -> str:
 def _say_seen(output: Output, question: Asked, seen: Seen, *, dry_run: bool) -> None:
     if output.as_json and (dry_run or not seen.count):
         output.json({"table": question.table, "count": seen.count, "left_out": seen.left_out, "topics": seen.topics})
-    left_out = f"; {seen.left_out:,} left out: older ones of the same resource, or no tasks" if seen.left_out else ""
+    left_out = (
+        f"; {seen.left_out:,} left out: older ones of the same resource, what is stored by now, or no tasks"
+        if seen.left_out
+        else ""
+    )
     if not seen.count:
         output.say(f"nothing to replay: no row of {question.table} is selected{left_out}")
         return
@@ -220,7 +225,9 @@ def bar(output: Output, what: str, total: int) -> Iterator[Callable[[int], None]
         yield lambda done: progress.update(task, completed=done)
 
 
-def _send(output: Output, settings: PipelineSettings, client: Client, found: Replay, rate: float | None) -> None:
+def _send(
+    output: Output, settings: PipelineSettings, client: Client, found: Replay, rate: float | None, *, is_new: bool
+) -> None:
     from slipstream.pipeline.replay.sending import Sender  # noqa: PLC0415
 
     sender = Sender(
@@ -230,8 +237,8 @@ def _send(output: Output, settings: PipelineSettings, client: Client, found: Rep
         commit_bytes=settings.replay_commit_bytes,
         rate=rate,
     )
-    before = sender.stored()
-    if before:
+    if not is_new:
+        before = sender.stored()
         output.note(f"going on with replay {found.plan.id}: {before:,} of {_messages(found.plan.count)} are written")
     with bar(output, "replaying", found.plan.count) as told, stopping(sender.stop):
         stored = sender.send(told)

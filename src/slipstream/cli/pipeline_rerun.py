@@ -116,7 +116,7 @@ def _composed(
         _say_seen(output, question, seen, dry_run=dry_run)
         if dry_run or not seen.count:
             return False
-        return yes or click.confirm(f"Run {_slips(seen.count)} again from {question.from_step}?", err=True)
+        return yes or click.confirm(f"Run {_slips(seen.count)} again from {question.from_step}?", abort=True, err=True)
 
     note_spark(output, asked.settings, "slip_runs")
     return asked.compose_runs(between, agree)

@@ -10,6 +10,7 @@ import pytest
 
 from slipstream.api import LogMessage
 from slipstream.client import Client, compose
+from slipstream.jobs.messages import DownloadTask, decode
 from slipstream.pipeline.errors import InvalidPipeline
 from slipstream.pipeline.looking import NoSuchTable
 from slipstream.pipeline.replay.errors import NoSuchTopic, ReplayUnfinished
@@ -124,6 +125,33 @@ def test_tasks_that_were_published_are_published_again(spark: SparkSession, tmp_
         assert found.key == b"j"
         assert found.attributes is not None
         assert found.attributes["correlationId"] == "j"
+
+
+def test_of_each_resource_the_newest_letter_is_sent_unless_it_is_stored_by_now(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def letter(offset: int, resource_id: str, **more: Any) -> dict[str, Any]:
+        task = {"job_id": "j", "resource_id": resource_id, "url": "https://img.example/a", "attempt": 3, "trace_id": ""}
+        task |= more
+        at = AT + dt.timedelta(minutes=offset)
+        return {**place("fetchbox.jobs.dlq", offset, at), "task": task, **task, "failed_at_ms": offset}
+
+    def log(offset: int, resource_id: str, minutes: int) -> dict[str, Any]:
+        at = AT + dt.timedelta(minutes=minutes)
+        return {**place("fetchbox.jobs.logs", offset, at), "job_id": "j", "resource_id": resource_id, "step": "stored"}
+
+    letters = [letter(0, "twice"), letter(1, "twice"), letter(2, "stored"), letter(3, "failed-again")]
+    make_table(tmp_path, "dead_letters", [*letters, letter(4, "no-url", url=""), letter(5, "trace", trace_id="NO")])
+    make_table(tmp_path, "job_logs", [log(0, "stored", 60), log(1, "failed-again", 0)])
+    with MemoryBroker() as broker, broker.client() as client:
+        client.create_topic("fetchbox.jobs.tasks")
+        replay, seen = composed(spark, broker, tmp_path, "dead_letters")
+        assert (seen.count, seen.left_out) == (2, 4)
+        assert replay is not None
+        assert set(replay.plan.versions) == {"dead_letters", "job_logs"}
+        send(client, replay)
+        tasks = [decode(DownloadTask, each.value) for each in stored(client, "fetchbox.jobs.tasks")]
+        assert [(task.resource_id, task.attempt) for task in tasks] == [("twice", 0), ("failed-again", 0)]
 
 
 def test_the_oldest_go_first_and_no_more_than_wanted(spark: SparkSession, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from slipstream.pipeline.replay.asked import SlipsAsked
     from slipstream.pipeline.replay.folder import Composition, Replay
-    from slipstream.pipeline.replay.selection import History
+    from slipstream.pipeline.replay.history import History
 
 SAMPLE_ROWS = 5
 SHOWN = ("ended_at", "correlation_id", "run", "type", "error_code", "error_message")

@@ -26,7 +26,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Table → the version that was read."""
     count: int
     left_out: int
-    """Rows that were selected and are not sent: older ones of the same resource, and what is no task."""
+    """Rows that were selected and are not sent, as is said of their table."""
     parts: tuple[Part, ...]
     made_at: dt.datetime
 

@@ -13,7 +13,8 @@ from slipstream.pipeline.replay.composing import compose
 from slipstream.pipeline.replay.errors import NoSuchTopic, ReplayUnfinished
 from slipstream.pipeline.replay.failed_runs import Between, FailedRuns, SeenRuns
 from slipstream.pipeline.replay.folder import Replay, Replays
-from slipstream.pipeline.replay.selection import History, Seen, Selection
+from slipstream.pipeline.replay.history import History
+from slipstream.pipeline.replay.selection import Seen, Selection
 from slipstream.pipeline.replay.sendable import sendable, topic_of
 from slipstream.pipeline.run import SPARK_LOG, root_of
 from slipstream.pipeline.session import spark_session

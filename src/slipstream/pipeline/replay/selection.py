@@ -1,4 +1,4 @@
-"""What Spark finds: rows of tables, each pinned at one version."""
+"""What Spark finds of a question: how many rows, some of them to look at, and all of them to compose."""
 
 from __future__ import annotations
 
@@ -10,17 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from slipstream.pipeline.delta import DeltaFolder
 from slipstream.pipeline.errors import InvalidPipeline
 from slipstream.pipeline.replay.sendable import ORDER, TARGET, Sendable, own_topic
-from slipstream.pipeline.tables import TABLES, Table
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from slipstream.pipeline.replay.asked import Asked
+    from slipstream.pipeline.replay.history import History
 
 SAMPLE_ROWS = 5
 
@@ -33,51 +30,6 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     topics: dict[str, int]
     """Topic → how many go there."""
     sample: list[dict[str, Any]]
-
-
-class History:
-    """The tables of a folder, as they were when they were first asked for. Close it."""
-
-    def __init__(self, spark: SparkSession, root: Path) -> None:
-        self._spark = spark
-        self._folder = DeltaFolder(root)
-        self._named: set[str] = set()
-        self.versions: dict[str, int] = {}
-
-    def has(self, table: Table) -> bool:
-        return self._folder.exists(table.name)
-
-    def rows(self, table: Table) -> DataFrame:
-        """All columns, the date too."""
-        from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - an extra, and it takes a second
-
-        schema = from_arrow_schema(table.columns)
-        paths = self._folder.files(table, version=self._version(table))
-        if not paths:
-            return self._spark.createDataFrame([], schema)
-        base = str(self._folder.path(table.name))
-        return self._spark.read.schema(schema).option("basePath", base).parquet(*paths)
-
-    def _version(self, table: Table) -> int:
-        from deltalake import DeltaTable  # noqa: PLC0415
-
-        if table.name not in self.versions:
-            self.versions[table.name] = DeltaTable(str(self._folder.path(table.name))).version()
-        return self.versions[table.name]
-
-    def name(self, where: str) -> None:
-        """Tables that an expression speaks of, for its subqueries, under their names, until `close`: over Spark Connect
-        an expression is looked at when it is computed."""
-        words = set(re.findall(r"\w+", where))
-        for table in TABLES.values():
-            if table.name in words and table.name not in self._named and self.has(table):
-                self.rows(table).createOrReplaceTempView(table.name)
-                self._named.add(table.name)
-
-    def close(self) -> None:
-        for name in self._named:
-            self._spark.catalog.dropTempView(name)
-        self._named.clear()
 
 
 class Selection:
@@ -99,7 +51,7 @@ class Selection:
         with _words(asked.where, rows.columns):
             self._selected = rows.where(asked.where) if asked.where else rows
         target = f.lit(asked.to) if asked.to else own_topic()
-        chosen = what.chosen(self._selected).withColumn(TARGET, target)
+        chosen = what.chosen(self._selected, history).withColumn(TARGET, target)
         self.rows = chosen.orderBy(*ORDER).limit(asked.limit) if asked.limit else chosen.orderBy(*ORDER)
 
     def look(self) -> Seen:

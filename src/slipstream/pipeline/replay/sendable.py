@@ -15,6 +15,8 @@ from slipstream.pipeline.tables import TABLES, Table
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from slipstream.pipeline.replay.history import History
+
 Kind: TypeAlias = Literal["task", "message"]
 
 ORDER = ("timestamp", "topic", "partition", "offset")
@@ -34,7 +36,7 @@ class Sendable(msgspec.Struct, frozen=True, kw_only=True):
     """Where its rows go unless somebody says otherwise, without the namespace; empty: where each came from."""
     shown: tuple[str, ...]
     """What people see of a row."""
-    chosen: Callable[[DataFrame], DataFrame]
+    chosen: Callable[[DataFrame, History], DataFrame]
     """Of the rows that were selected, those that are sent."""
     columns: Callable[[DataFrame], list[Column]]
     """What of a row is composed, beside its place."""
@@ -69,14 +71,25 @@ _SOUND = (
 """What `check_task` says of a task: a worker would only bury it again."""
 
 
-def _newest_of_each_resource(letters: DataFrame) -> DataFrame:
-    """As `jobs replay` does: a resource that failed three times is tried once."""
+def _newest_of_each_resource(letters: DataFrame, history: History) -> DataFrame:
+    """As `jobs replay` does: a resource that failed three times is tried once, and one that is stored by now not."""
     from pyspark.sql import Window  # noqa: PLC0415 - an extra, and it takes a second
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     newest_first = [f.desc(name) for name in ("failed_at_ms", *ORDER)]
     of_resource = Window.partitionBy("job_id", "resource_id").orderBy(*newest_first)
-    return letters.where(_SOUND).withColumn("_age", f.row_number().over(of_resource)).where("_age = 1").drop("_age")
+    newest = letters.where(_SOUND).withColumn("_age", f.row_number().over(of_resource)).where("_age = 1").drop("_age")
+    logs = TABLES["job_logs"]
+    if not history.has(logs):
+        return newest
+    stored = (
+        history.rows(logs)
+        .where("step = 'stored'")
+        .groupBy(f.col("job_id").alias("_job"), f.col("resource_id").alias("_resource"))
+        .agg(f.max("timestamp").alias("_stored_at"))
+    )
+    is_stored = "job_id = _job AND resource_id = _resource AND _stored_at > timestamp"
+    return newest.join(stored, f.expr(is_stored), "left_anti")
 
 
 def _fresh_task(letters: DataFrame) -> list[Column]:
@@ -87,7 +100,7 @@ def _fresh_task(letters: DataFrame) -> list[Column]:
     return [f.col("task").withField("attempt", f.lit(0).cast(attempt)).alias("task")]
 
 
-def _with_task(rows: DataFrame) -> DataFrame:
+def _with_task(rows: DataFrame, _: History) -> DataFrame:
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     names = [name for name in TABLES["download_tasks"].columns.names if name not in {*ORDER, "date"}]
@@ -139,7 +152,7 @@ SENDABLE: dict[str, Sendable] = {
             table=TABLES["messages"],
             kind="message",
             shown=("timestamp", "topic", "partition", "offset", "key", "value"),
-            chosen=lambda rows: rows,
+            chosen=lambda rows, _: rows,
             columns=_message,
         ),
     )
