@@ -136,6 +136,7 @@ def test_killed_half_way_and_started_again_each_is_written_once(server: ServerPr
         again = run(server, tables, *TIMED_OUT)
         assert again.returncode == 0
         assert "this was replayed before: 1,000 messages, finished at" in again.stdout
+        assert f"Only what came since: add  AND offset > {LETTERS + 1}  to --where" in again.stderr
         assert len(stored(client, TASKS)) == len(found) == 1_000
     expected = {f"fetchbox.jobs.dlq/0/{offset}" for offset in range(0, LETTERS, 3) if offset not in {0, 3}}
     expected |= {f"fetchbox.jobs.dlq/0/{offset}" for offset in (LETTERS, LETTERS + 1)}
@@ -168,7 +169,7 @@ def test_it_shows_what_it_would_write_and_writes_nothing_and_interrupted_it_says
     header, first, *_, last = shown.stdout.splitlines()
     assert header.split() == ["TIMESTAMP", "JOB_ID", "RESOURCE_ID", "FAILURE_CODE", "ATTEMPTS", "URL"]
     assert first.split()[2:5] == ["job-6", "r6", "DOWNLOAD_TIMEOUT"]
-    assert last.startswith("100 messages of dead_letters would go to fetchbox.jobs.tasks; 3 left out")
+    assert last.startswith("100 messages from dead_letters would go to fetchbox.jobs.tasks; 3 left out")
     assert not (tables / "_replays").exists()
 
     with Client(server.base) as client:

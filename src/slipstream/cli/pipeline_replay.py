@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from slipstream.client import Client
     from slipstream.pipeline.replay.asked import Asked
     from slipstream.pipeline.replay.folder import Replay
-    from slipstream.pipeline.replay.plan import Finished
+    from slipstream.pipeline.replay.plan import Finished, Plan
     from slipstream.pipeline.replay.replaying import Asking
     from slipstream.pipeline.replay.selection import Seen
     from slipstream.pipeline.settings import PipelineSettings
 
 CELL_CHARS = 60
+HINTED_TOPICS = 3
 NOT_ASKED = "nobody is there to be asked: say --yes to write it, or --dry-run to see what it would be"
 
 
@@ -161,7 +162,7 @@ def _say_seen(output: Output, question: Asked, seen: Seen, *, dry_run: bool) -> 
         output.say(f"nothing to replay: no row of {question.table} is selected{left_out}")
         return
     would = "would go" if dry_run else "go"
-    output.say(f"{_messages(seen.count)} of {question.table} {would} to {escape(_where_to(seen))}{left_out}")
+    output.say(f"{_messages(seen.count)} from {question.table} {would} to {escape(_where_to(seen))}{left_out}")
 
 
 def _where_to(seen: Seen) -> str:
@@ -182,9 +183,19 @@ def _say_finished(output: Output, found: Replay, finished: Finished) -> None:
         output.json(_answer(found, "finished before", finished.rows))
         return
     at = finished.at.isoformat(" ", "seconds")
-    made = found.plan.made_at.isoformat(" ", "seconds")
     output.say(f"this was replayed before: {_messages(finished.rows)}, finished at {at} (replay {found.plan.id})")
-    output.note(f"[dim]All of it once more: --again. What came since: add  AND timestamp > '{made}'  to --where[/]")
+    output.note(f"[dim]All of it once more: --again.{escape(_what_came_since(found.plan))}[/]")
+
+
+def _what_came_since(plan: Plan) -> str:
+    """Said by offsets: what was stored before it and came into the table after it would be left out by a time."""
+    if len(plan.newest) > HINTED_TOPICS:
+        return ""
+    offsets = [f"offset > {offset}" for offset in plan.newest.values()]
+    if len(offsets) == 1:
+        return f" Only what came since: add  AND {offsets[0]}  to --where"
+    conditions = [f"topic = '{topic}' AND {each}" for topic, each in zip(plan.newest, offsets, strict=True)]
+    return f" Only what came since: add  AND ({' OR '.join(conditions)})  to --where"
 
 
 def _say_unfinished(output: Output, client: Client, found: Replay) -> None:

@@ -49,7 +49,7 @@ def compose(selection: Selection, seen: Seen, place: Composition) -> Replay:
             f"--where {selection.asked.where!r} does not select the same twice: {seen.count:,} rows, then {found:,}. "
             "Leave out what depends on chance or on the time"
         )
-    return place.plan(parts, selection.history.versions, seen.left_out)
+    return place.plan(parts, selection.history.versions, seen.left_out, seen.newest)
 
 
 def write_parts(rows: DataFrame, folder: Path, composed: Compose | None = None) -> tuple[Part, ...]:

@@ -100,7 +100,9 @@ class Composition:
         self.id = replay_id
         self._question = question
 
-    def plan(self, parts: tuple[Part, ...], versions: dict[str, int], left_out: int) -> Replay:
+    def plan(
+        self, parts: tuple[Part, ...], versions: dict[str, int], left_out: int, newest: dict[str, int] | None = None
+    ) -> Replay:
         """From now on it is one that goes on where it was."""
         plan = Plan(
             id=self.id,
@@ -108,6 +110,7 @@ class Composition:
             versions=versions,
             count=sum(part.rows for part in parts),
             left_out=left_out,
+            newest=newest or {},
             parts=parts,
             made_at=dt.datetime.now(dt.UTC),
         )

@@ -27,6 +27,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     left_out: int
     """Rows that were selected and are not sent, as is said of their table."""
+    newest: dict[str, int] = {}
+    """Topic → the greatest offset of what came from there: what a table gets later is behind it, since a topic is read
+    up to one offset in all of its partitions."""
     parts: tuple[Part, ...]
     made_at: dt.datetime
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     left_out: int
     topics: dict[str, int]
     """Topic → how many go there."""
+    newest: dict[str, int]
+    """Topic → the greatest offset of those that come from there."""
     sample: list[dict[str, Any]]
 
 
@@ -59,12 +62,18 @@ class Selection:
         from pyspark.sql import functions as f  # noqa: PLC0415
 
         with _words(self.asked.where, self._selected.columns):
-            counted = self.rows.groupBy(TARGET).agg(f.count(f.lit(1)).alias("count")).toArrow().to_pylist()
-            topics = {row[TARGET]: row["count"] for row in counted}
-            count = sum(topics.values())
+            counts = f.count(f.lit(1)).alias("count"), f.max("offset").alias("newest")
+            counted = self.rows.groupBy(TARGET, "topic").agg(*counts).orderBy(TARGET, "topic").toArrow().to_pylist()
+            topics = Counter[str]()
+            newest: dict[str, int] = {}
+            for row in counted:
+                topics[row[TARGET]] += row["count"]
+                newest[row["topic"]] = max(row["newest"], newest.get(row["topic"], 0))
+            count = topics.total()
             selected = count if self.asked.limit else self._selected.count()
             sample = self.rows.select(*self.what.shown).limit(SAMPLE_ROWS).toArrow().to_pylist()
-        return Seen(count=count, left_out=max(0, selected - count), topics=dict(sorted(topics.items())), sample=sample)
+        left_out = max(0, selected - count)
+        return Seen(count=count, left_out=left_out, topics=dict(topics), newest=newest, sample=sample)
 
     def composed(self) -> DataFrame:
         """Rows with all that a message needs."""
