@@ -33,7 +33,7 @@ def receive(data: bytes) -> Event:
     # Counting is fast, and hardly any event has so many.
     if data.count(b"[") + data.count(b"{") > DEPTH_MAX and _is_deeper(event.payload, DEPTH_MAX):
         raise Malformed(f"this is no event: its payload nests deeper than {DEPTH_MAX}")
-    if problem := why_not(event.envelope):
+    if problem := _why_not(event.envelope):
         raise Malformed(problem, event)
     return event
 
@@ -66,7 +66,7 @@ def _is_deeper(value: Any, depth: int) -> bool:
 # Whether it makes sense
 
 
-def why_not(envelope: Envelope) -> str:
+def _why_not(envelope: Envelope) -> str:
     """Why nobody could follow the slip, or answer to where the envelope says; "" if one can."""
     if envelope.reply_to and (problem := _name_problem(envelope.reply_to)):
         return f"replyTo: {problem}"

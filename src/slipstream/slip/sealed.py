@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from slipstream.slip.event import Event, Malformed
-from slipstream.slip.incoming import DEPTH_MAX, receive, why_not
+from slipstream.slip.incoming import DEPTH_MAX, receive
 
 NOTHING = msgspec.Raw(b"null")
 
@@ -23,8 +23,8 @@ _decoder = msgspec.json.Decoder(SealedEvent)
 
 
 def receive_sealed(data: bytes) -> SealedEvent:
-    """An event whose slip can be followed. Raises Malformed, for the same as `receive`, except that whether the payload
-    is text at all is found out by who opens it."""
+    """Raises Malformed where it is no event. What `receive` asks besides, whether the payload is text and the slip one
+    that can be followed, is left to who opens it, and to the router, to whom it goes."""
     try:
         event = _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -32,6 +32,4 @@ def receive_sealed(data: bytes) -> SealedEvent:
     payload = memoryview(event.payload)
     if len(payload) > 2 * DEPTH_MAX and data.count(b"[") + data.count(b"{") > DEPTH_MAX:
         receive(data)  # hardly any has so many, and then they are counted there
-    if problem := why_not(event.envelope):
-        raise Malformed(problem, event)
     return event
