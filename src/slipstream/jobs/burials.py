@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 
-from slipstream.bus import Bus, InvalidArgument, Message
+from slipstream.bus import Bus, InvalidArgument
 from slipstream.jobs.clock import now_ms
 from slipstream.jobs.errors import MalformedMessage
 from slipstream.jobs.failure import Code, TaskFailed
+from slipstream.jobs.handed import Handed
 from slipstream.jobs.ledger.telling import FAILED, started_fields
 from slipstream.jobs.messages import (
     NAME_CHARS_MAX,
@@ -41,11 +42,11 @@ class Burials:
         self._reporter = reporter
         self._metrics = metrics_in(bus.registry)
 
-    async def bury_malformed(self, message: Message, error: MalformedMessage) -> None:
+    async def bury_malformed(self, handed: Handed, error: MalformedMessage) -> None:
         """Of what is no task."""
-        await self.bury(message, _remains(message), TaskFailed(Code.SYSTEM_MALFORMED_TASK, str(error)), 0)
+        await self.bury(handed, _remains(handed), TaskFailed(Code.SYSTEM_MALFORMED_TASK, str(error)), 0)
 
-    async def bury(self, message: Message, task: DownloadTask, failure: TaskFailed, attempts: int) -> None:
+    async def bury(self, handed: Handed, task: DownloadTask, failure: TaskFailed, attempts: int) -> None:
         """The dead letter first: a resource that counts as failed is always to be found there. Raises BusError."""
         task.attempt = attempts
         letter = DeadLetterTask(
@@ -56,12 +57,12 @@ class Burials:
             failed_at_ms=now_ms(),
         )
         try:
-            await self._publish(message, letter)
+            await self._publish(handed, letter)
         except InvalidArgument:
             # With the reason on top it is more than the bus takes, and would come again for ever.
             letter.task.CopyFrom(_core(task))
             letter.failure_message += "; the task is too large for a dead letter, which has only what it is about"
-            await self._publish(message, letter)
+            await self._publish(handed, letter)
         self._metrics.tasks.labels("failed", failure.code).inc()
         if task.job_id and task.resource_id:
             await self._reporter.tell(
@@ -73,7 +74,7 @@ class Burials:
             )
         log.info("%s of job %s is a dead letter: %s", task.resource_id, task.job_id, failure)
 
-    async def _publish(self, message: Message, letter: DeadLetterTask) -> None:
+    async def _publish(self, handed: Handed, letter: DeadLetterTask) -> None:
         """Known again by where its task was published, if whoever does this dies before the task is acked."""
         task = letter.task
         await self._bus.publish(
@@ -81,16 +82,16 @@ class Burials:
             encode(letter),
             attributes_of("DeadLetterTask", task.job_id, task.trace_id),
             task.job_id,
-            message_id=message_id("dead", message.topic, message.id, str(message.published_at.timestamp())),
+            message_id=message_id("dead", handed.topic, handed.id, str(handed.published_s)),
         )
 
 
-def _remains(message: Message) -> DownloadTask:
+def _remains(handed: Handed) -> DownloadTask:
     """What cannot be read, whole, for whoever can: and of what it belongs to as much as is known, so that its job comes
     to an end. Without a URL: nobody is to replay it as it is."""
-    remains = DownloadTask(job_id=message.key[:NAME_CHARS_MAX], attributes=TaskAttributes(extra=message.data))
+    remains = DownloadTask(job_id=handed.key[:NAME_CHARS_MAX], attributes=TaskAttributes(extra=handed.data))
     with contextlib.suppress(MalformedMessage):
-        task = decode(DownloadTask, message.data)
+        task = decode(DownloadTask, handed.data)
         remains.job_id = task.job_id[:NAME_CHARS_MAX] or remains.job_id
         remains.resource_id = task.resource_id[:NAME_CHARS_MAX]
         for name in ("job_type", "tenant", "manifest_key"):

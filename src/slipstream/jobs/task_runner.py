@@ -1,0 +1,241 @@
+"""What is done with one task, wherever it runs: stored and told of, or buried, or given back to wait elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from typing import TypeAlias
+
+import msgspec
+from yarl import URL
+
+from slipstream.bus import Bus
+from slipstream.jobs.burials import Burials
+from slipstream.jobs.download.fetch import Fetched, Fetcher
+from slipstream.jobs.download.proxies import Pools
+from slipstream.jobs.download.spool import Spool
+from slipstream.jobs.errors import MalformedMessage
+from slipstream.jobs.failure import Code, TaskFailed
+from slipstream.jobs.handed import Handed
+from slipstream.jobs.ledger.telling import DOWNLOADED, RETRY, STARTED, STORED, started_fields
+from slipstream.jobs.messages import DownloadTask, LogLevel, decode_task
+from slipstream.jobs.metrics import metrics_in
+from slipstream.jobs.plan import Plan, Planner
+from slipstream.jobs.reporter import Reporter
+from slipstream.jobs.settings import JobSettings
+from slipstream.jobs.storage import StorageFailed
+
+log = logging.getLogger(__name__)
+
+ATTEMPT_MAX = 1_000_000
+"""What a stranger says were made: there is room for ours above it."""
+
+EXHAUSTED = "handed out {} times, and never done: workers died of it, or its host kept asking to wait"
+
+
+class Ended(msgspec.Struct, frozen=True, tag=True):
+    """Its end is safe in the streams: it is not to be handed out again."""
+
+    code: str = ""
+    """Why it is a dead letter; "" if it is stored."""
+    size: int = 0
+    """Of what was stored."""
+    took_s: float = 0.0
+
+
+class GivenBack(msgspec.Struct, frozen=True, tag=True):
+    """It is to be handed out again, later: here it would keep others out."""
+
+    why: str
+    delay_ms: int
+    attempts: int
+    """At the download, so far."""
+
+
+Outcome: TypeAlias = Ended | GivenBack
+
+
+class TaskRunner:
+    """Any number of tasks at a time. It takes nothing from the bus and acks nothing: that is for who runs it.
+
+    Example:
+        async with Fetcher(settings) as fetcher, Reporter(bus, logs).running() as reporter:
+            runner = TaskRunner(bus, settings, planner, fetcher, reporter, Burials(bus, dlq, reporter))
+            outcome = await runner.run(handed(message))
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        settings: JobSettings,
+        planner: Planner,
+        fetcher: Fetcher,
+        reporter: Reporter,
+        burials: Burials,
+    ) -> None:
+        self._settings = settings
+        self._planner = planner
+        self._fetcher = fetcher
+        self._reporter = reporter
+        self._burials = burials
+        self._metrics = metrics_in(bus.registry)
+
+    async def run(self, handed: Handed) -> Outcome:
+        """Raises BusError where its end cannot be told: then it has none."""
+        began_at = time.perf_counter()
+        try:
+            task = decode_task(handed.data)
+        except MalformedMessage as error:
+            await self._burials.bury_malformed(handed, error)
+            return Ended(Code.SYSTEM_MALFORMED_TASK)
+        attempts = _Attempts(max(handed.attempts, min(task.attempt, ATTEMPT_MAX)))
+        code, size = "", 0
+        try:
+            size = await self._work(handed, task, attempts, began_at)
+        except TaskFailed as failure:
+            await self._burials.bury(handed, task, failure, attempts.made)
+            code = failure.code
+        except _Wait as wait:
+            return GivenBack(wait.why, round(wait.pause_s * 1000), attempts.made)
+        took_s = time.perf_counter() - began_at
+        self._metrics.seconds.observe(took_s)
+        return Ended(code, size, took_s)
+
+    async def _work(self, handed: Handed, task: DownloadTask, attempts: _Attempts, began_at: float) -> int:
+        """Returns how many bytes were stored."""
+        if handed.attempt > self._settings.max_deliveries:
+            raise TaskFailed(Code.SYSTEM_EXHAUSTED, EXHAUSTED.format(handed.attempt - 1))
+        self._reporter.mention(task, STARTED, "started", started_fields(task))
+        plan = self._planner.plan(task)
+        if handed.attempt > 1:
+            await plan.storage.sweep(plan.key)
+        with Spool(self._settings, plan.checksum) as spool:
+            fetched = await self._download(task, plan, spool, attempts)
+            mime = fetched.mime or task.attributes.mime_hint
+            self._reporter.mention(
+                task,
+                DOWNLOADED,
+                f"downloaded {spool.size} bytes",
+                {"status": fetched.status, "bytes": spool.size, "url": fetched.url, "redirects": fetched.redirects},
+            )
+            await self._store(task, plan, spool, mime)
+            await self._reporter.tell(
+                task,
+                STORED,
+                f"stored {spool.size} bytes as {plan.key}",
+                {
+                    "key": plan.key,
+                    "storage": plan.storage.name,
+                    "bytes": spool.size,
+                    "sha256": spool.sha256,
+                    "mime": mime,
+                    "attempts": attempts.made,
+                    "duration_ms": round((time.perf_counter() - began_at) * 1000),
+                },
+            )
+            self._metrics.bytes.inc(spool.size)
+            self._metrics.stored.inc()
+            return spool.size
+
+    # Downloading
+
+    async def _download(self, task: DownloadTask, plan: Plan, spool: Spool, attempts: _Attempts) -> Fetched:
+        """Attempt after attempt. Raises TaskFailed when there is no other, and _Wait to wait elsewhere than here."""
+        while True:
+            if self._fetcher.hosts.is_any_held:
+                self._wait_elsewhere(self._fetcher.hosts.delay_s(host_named(task.url)), "its host asked to wait")
+            attempts.made += 1
+            proxy = Pools.pick(plan.proxies, attempts.made)
+            try:
+                fetched = await self._fetcher.fetch(task.url, plan.headers, spool, proxy=proxy)
+                spool.verify()
+            except TaskFailed as failure:
+                pause_s = self._pause_s(failure, attempts.made)
+                if not failure.is_retryable or attempts.made >= self._settings.max_attempts:
+                    raise
+                self._mention_retry(task, failure, attempts, pause_s)
+                if failure.code == Code.DOWNLOAD_CHECKSUM:
+                    await spool.start_anew()
+                self._wait_elsewhere(pause_s, str(failure))
+                await asyncio.sleep(pause_s)
+            else:
+                return fetched
+
+    def _pause_s(self, failure: TaskFailed, attempt: int) -> float:
+        """Doubling, with a random part, so that those who failed together do not come again together; and as long as
+        the server has asked for."""
+        settings = self._settings
+        backoff_s: float = min(settings.retry_base_ms * 2 ** min(attempt - 1, 32), settings.retry_longest_ms) / 1000
+        asked_s = min(failure.retry_after_s or 0.0, settings.retry_after_max_ms / 1000)
+        return max(backoff_s * (1 + random.random() / 2), asked_s)
+
+    def _wait_elsewhere(self, pause_s: float, why: str) -> None:
+        """A task that has to wait for long is given back: here it would keep others out."""
+        if pause_s > self._settings.hold_ms / 1000:
+            raise _Wait(why, pause_s)
+
+    def _mention_retry(self, task: DownloadTask, failure: TaskFailed, attempts: _Attempts, pause_s: float) -> None:
+        self._metrics.retries.labels(failure.code).inc()
+        self._reporter.mention(
+            task,
+            RETRY,
+            f"attempt {attempts.made} failed, the next is in {pause_s:.1f} s: {failure.message}",
+            {"code": failure.code, "attempts": attempts.made},
+            LogLevel.LOG_LEVEL_WARN,
+        )
+
+    # Storing
+
+    async def _store(self, task: DownloadTask, plan: Plan, spool: Spool, mime: str) -> None:
+        """With attempts of its own: what was downloaded is there, and need not be again."""
+        settings = self._settings
+        for attempt in range(1, settings.upload_attempts + 1):
+            failure = await self._put(plan, spool, mime)
+            if failure is None:
+                return
+            if not failure.is_retryable or attempt == settings.upload_attempts:
+                raise failure
+            pause_s = self._pause_s(failure, attempt)
+            self._mention_retry(task, failure, _Attempts(attempt), pause_s)
+            await asyncio.sleep(pause_s)
+
+    async def _put(self, plan: Plan, spool: Spool, mime: str) -> TaskFailed | None:
+        timeout_ms = self._settings.upload_timeout_ms
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await plan.storage.put(plan.key, spool.content(), mime=mime, metadata=plan.metadata)
+        except TimeoutError:
+            text = f"{plan.key} was not stored in {timeout_ms} ms"
+            return TaskFailed(Code.UPLOAD_TIMEOUT, text, is_retryable=True)
+        except StorageFailed as error:
+            code = Code.UPLOAD_DENIED if error.is_denied else Code.UPLOAD_FAILED
+            return TaskFailed(code, str(error), is_retryable=not error.is_denied)
+        return None
+
+
+class _Wait(Exception):
+    """Out of the depths of an attempt: the task is to be given back."""
+
+    def __init__(self, why: str, pause_s: float) -> None:
+        super().__init__(why)
+        self.why = why
+        self.pause_s = pause_s
+
+
+class _Attempts:
+    """How many were made at a task."""
+
+    __slots__ = ("made",)
+
+    def __init__(self, made: int) -> None:
+        self.made = made
+
+
+def host_named(url: str) -> str:
+    """By what turns are given out; "" for what is no URL."""
+    try:
+        return (URL(url).raw_host or "").rstrip(".")
+    except ValueError:
+        return ""
