@@ -82,6 +82,24 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     upload_attempts: Annotated[int, variable("JOBS_UPLOAD_ATTEMPTS", "At storing what was downloaded.", ge=1)] = 5
     upload_timeout_ms: Annotated[int, variable("JOBS_UPLOAD_TIMEOUT_MS", "Of one such attempt.", ge=1)] = 600_000
 
+    # Workers on Spark
+    spark_slots: Annotated[
+        int,
+        variable(
+            "JOBS_SPARK_SLOTS", "Bundles of tasks at a time on Spark; 0: as many as it has cores at the start.", ge=0
+        ),
+    ] = 0
+    spark_bundle: Annotated[int, variable("JOBS_SPARK_BUNDLE", "Tasks in a bundle, at the most.", ge=1)] = 512
+    spark_shift_ms: Annotated[
+        int, variable("JOBS_SPARK_SHIFT_MS", "After so long a bundle begins no other task: they go to the next.", ge=1)
+    ] = 10_000
+    backfill_rows: Annotated[
+        int, variable("JOBS_BACKFILL_ROWS", "Rows of a backfill that become one job, at the most.", ge=1)
+    ] = 1_000
+    backfill_ahead: Annotated[
+        int, variable("JOBS_BACKFILL_AHEAD", "Jobs of a backfill that are submitted and have not ended.", ge=1)
+    ] = 64
+
     # Downloads
     connect_timeout_ms: Annotated[int, variable("JOBS_CONNECT_TIMEOUT_MS", "To reach a server.", ge=1)] = 10_000
     read_timeout_ms: Annotated[int, variable("JOBS_READ_TIMEOUT_MS", "Between two pieces of an answer.", ge=1)] = 30_000

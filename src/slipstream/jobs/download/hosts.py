@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
+
+import msgspec
 
 HOSTS_MAX = 10_000
 """Of those that nobody uses, and that have asked to be left alone for a while. The oldest is forgotten beyond."""
+
+
+class Share(msgspec.Struct, frozen=True):
+    """What may be asked of a host here, where others ask it too. 0 is no limit, for either."""
+
+    concurrency: int = 0
+    rate_per_s: float = 0.0
 
 
 class Hosts:
@@ -23,8 +33,8 @@ class Hosts:
 
     def __init__(self, concurrency: int = 0, rate_per_s: float = 0.0) -> None:
         """0 is no limit, for either."""
-        self._concurrency = concurrency
-        self._interval_s = 1 / rate_per_s if rate_per_s else 0.0
+        self._usual = Share(concurrency, rate_per_s)
+        self._shares: Mapping[str, Share] = {}
         self._hosts: dict[str, _Host] = {}
         self._loop = asyncio.get_running_loop()
         self._held_until = 0.0
@@ -37,12 +47,12 @@ class Hosts:
     async def enter(self, name: str) -> None:
         """Waits for a turn at a host. Who has one gives it back (`leave`)."""
         host = self._hosts.get(name) or self._host(name)
-        if host.waiting or 0 < self._concurrency <= host.running or not self._is_time(host):
+        if host.waiting or 0 < host.concurrency <= host.running or not self._is_time(host):
             await self._wait(host)
         else:
             host.running += 1
-            if self._interval_s:
-                host.next_at = self._loop.time() + self._interval_s
+            if host.interval_s:
+                host.next_at = self._loop.time() + host.interval_s
 
     def leave(self, name: str) -> None:
         host = self._hosts[name]
@@ -63,6 +73,23 @@ class Hosts:
         host = self._hosts.get(name)
         return max(0.0, host.not_before - self._loop.time()) if host else 0.0
 
+    def share(self, shares: Mapping[str, Share]) -> None:
+        """From now on, of these hosts; of all others what is usual. Replaces what was said before."""
+        self._shares = shares
+        for host in list(self._hosts.values()):
+            host.allow(shares.get(host.name, self._usual))
+            self._admit(host)
+
+    def held_s(self) -> dict[str, float]:
+        """The hosts that have asked to be left alone, and how long that is from now."""
+        now = self._loop.time()
+        return {host.name: host.not_before - now for host in self._hosts.values() if host.not_before > now}
+
+    def resting_s(self) -> dict[str, float]:
+        """How long it is until the next request, where their rate says so."""
+        now = self._loop.time()
+        return {host.name: host.next_at - now for host in self._hosts.values() if host.next_at > now}
+
     def __len__(self) -> int:
         """Hosts that are remembered."""
         return len(self._hosts)
@@ -78,7 +105,7 @@ class Hosts:
         if host is None:
             if len(self._hosts) >= HOSTS_MAX:
                 self._forget_oldest()
-            host = self._hosts[name] = _Host(name)
+            host = self._hosts[name] = _Host(name, self._shares.get(name, self._usual))
         return host
 
     def _forget_oldest(self) -> None:
@@ -111,7 +138,7 @@ class Hosts:
         return (not host.next_at and not host.not_before) or self._loop.time() >= host.ready_at
 
     def _is_full(self, host: _Host) -> bool:
-        return bool(self._concurrency) and host.running >= self._concurrency
+        return bool(host.concurrency) and host.running >= host.concurrency
 
     def _admit(self, host: _Host) -> None:
         """Whoever is next, as many as may. Called whenever that may have changed: a turn came back, or time passed."""
@@ -126,7 +153,7 @@ class Hosts:
             host.running += 1
             # A timer is always late by a little. Counted from when it should have been, the rate is kept.
             late_s = now - host.next_at
-            host.next_at = (host.next_at if late_s < self._interval_s else now) + self._interval_s
+            host.next_at = (host.next_at if late_s < host.interval_s else now) + host.interval_s
             future.set_result(None)
         if host.is_idle and now >= host.ready_at:
             self._forget(host)
@@ -149,10 +176,21 @@ class Hosts:
 
 
 class _Host:
-    __slots__ = ("name", "next_at", "not_before", "running", "timer", "waiting", "wakes_at")
+    __slots__ = (
+        "concurrency",
+        "interval_s",
+        "name",
+        "next_at",
+        "not_before",
+        "running",
+        "timer",
+        "waiting",
+        "wakes_at",
+    )
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, share: Share) -> None:
         self.name = name
+        self.allow(share)
         self.running = 0
         self.waiting: deque[asyncio.Future[None]] = deque()
         self.next_at = 0.0
@@ -162,6 +200,10 @@ class _Host:
         self.timer: asyncio.Handle | None = None
         self.wakes_at = 0.0
         """When it is due. The timer itself cannot be asked: uvloop's has no time if it was due at once."""
+
+    def allow(self, share: Share) -> None:
+        self.concurrency = share.concurrency
+        self.interval_s = 1 / share.rate_per_s if share.rate_per_s else 0.0
 
     @property
     def ready_at(self) -> float:

@@ -1,0 +1,119 @@
+"""Tasks that wait for a bundle, by the host they go to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+import msgspec
+
+from slipstream.jobs.download.hosts import Share
+from slipstream.jobs.handed import Handed
+from slipstream.jobs.task_runner import Outcome
+from slipstream.pipeline.downloads.places import Places
+
+
+class Task:
+    """In the hands of the driver until it is known what became of it."""
+
+    __slots__ = ("ended", "handed", "host", "together_max")
+
+    def __init__(self, handed: Handed, host: str, ended: asyncio.Future[Outcome], together_max: int) -> None:
+        self.handed = handed
+        self.host = host
+        self.ended = ended
+        """Done also when nobody wants to know any more."""
+        self.together_max = together_max
+        """Tasks in a bundle with it: few, where a bundle with it has killed its process before."""
+
+
+class Bundle(msgspec.Struct):
+    tasks: list[Task]
+    shares: dict[str, Share]
+
+
+class Waiting:
+    """Example:
+    waiting.put(task)
+    bundle = waiting.bundle(512, now)  # of those whose hosts have a place
+    """
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._by_host: dict[str, deque[Task]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def put(self, task: Task) -> None:
+        self._by_host.setdefault(task.host, deque()).append(task)
+        self._count += 1
+
+    def put_back(self, tasks: list[Task]) -> None:
+        """Those that had their turn, and were not begun: before the others."""
+        for task in reversed(tasks):
+            self._by_host.setdefault(task.host, deque()).appendleft(task)
+        self._count += len(tasks)
+
+    def clear(self) -> list[Task]:
+        tasks = [task for queue in self._by_host.values() for task in queue]
+        self._by_host.clear()
+        self._count = 0
+        return tasks
+
+    def ready_at(self, now: float) -> float | None:
+        """When the next host that is held may be asked again, of those that tasks wait for; None if none is."""
+        times = (self._places.ready_at(host) for host in self._by_host)
+        return min((time for time in times if time > now), default=None)
+
+    def bundle(self, size: int, now: float) -> Bundle:
+        """A task of each host in turn, so that a bundle is not all of one. Empty if no host has a place."""
+        made = Bundle([], {})
+        open_hosts = deque(self._take_places(made, now))
+        while open_hosts and len(made.tasks) < size:
+            host = open_hosts.popleft()
+            queue = self._by_host[host]
+            task = self._next(queue)
+            if task is not None:
+                if task.together_max < size:
+                    if len(made.tasks) >= task.together_max:
+                        queue.appendleft(task)
+                        self._count += 1
+                        continue
+                    size = task.together_max
+                made.tasks.append(task)
+            if queue:
+                open_hosts.append(host)
+        self._tidy(made)
+        return made
+
+    def _take_places(self, made: Bundle, now: float) -> list[str]:
+        hosts = []
+        for host in self._by_host:
+            if self._places.ready_at(host) > now:
+                continue
+            share = self._places.take(host)
+            if share is not None:
+                made.shares[host] = share
+                hosts.append(host)
+        return hosts
+
+    def _next(self, queue: deque[Task]) -> Task | None:
+        """Passing over those that nobody waits for any more."""
+        while queue:
+            task = queue.popleft()
+            self._count -= 1
+            if not task.ended.done():
+                return task
+        return None
+
+    def _tidy(self, made: Bundle) -> None:
+        """Hosts that have come to nothing: their places are for others, and those with their tasks behind the rest."""
+        used = {task.host for task in made.tasks}
+        for host in list(made.shares):
+            if host not in used:
+                self._places.give_back(host, made.shares.pop(host))
+            queue = self._by_host.pop(host)
+            if queue:
+                self._by_host[host] = queue
