@@ -12,7 +12,9 @@ import rich_click as click
 from rich.markup import escape
 
 from slipstream.cli.bus import INSIDE
+from slipstream.cli.jobs_spark import need_spark, spark_exit_code, taken_out, work_on_spark
 from slipstream.cli.output import EXIT_CODES, NOT_FOUND, UNREACHABLE, Output, answering
+from slipstream.cli.spark_options import spark_options
 
 if TYPE_CHECKING:
     from slipstream.jobs.provision import Provisioned
@@ -102,14 +104,32 @@ def serve(**given: Any) -> None:
 @click.command(epilog=EXIT_CODES)
 @_CONFIG
 @_CONCURRENCY
+@click.option(
+    "--engine",
+    type=click.Choice(["asyncio", "spark"]),
+    default="asyncio",
+    show_default=True,
+    help="What downloads: this process, or the executors of Spark.",
+)
+@spark_options
 @_LOGGING
-def worker(**given: Any) -> None:
+def worker(engine: str, **given: Any) -> None:
     """Run a worker, of any number, on a bus that it shares with the service.
+
+    With --engine spark the executors of a cluster are together what one worker is: its downloads at a time and its
+    limits for each host are those of all of them.
 
     \b
     [bold]Examples[/]
       MESSAGE_BUS_DRIVER=nats slipstream jobs worker --storage s3://photos
+      MESSAGE_BUS_DRIVER=nats slipstream jobs worker --engine spark --master spark://10.0.0.9:7077 --concurrency 256
     """
+    spark_given = taken_out(given)
+    if engine == "spark":
+        _start_on_spark(given, spark_given)
+        return
+    if spark_given:
+        raise click.UsageError("--master, --remote and --conf are for --engine spark: say that, or leave them out")
     _start(given, serve_it=False, work=True)
 
 
@@ -187,11 +207,27 @@ def _start(given: dict[str, Any], *, serve_it: bool, work: bool) -> None:
         configure_logging(given.pop("log_level"), given.pop("log_format"))
         settings = job_settings(given)
         if not (serve_it and work):
-            _check_bus("a worker" if serve_it else "the service")
-        _event_loop_run(_serve(settings, output, work=work) if serve_it else _work(settings, output))
+            check_bus("a worker" if serve_it else "the service")
+        event_loop_run(_serve(settings, output, work=work) if serve_it else _work(settings, output))
 
 
-def _event_loop_run(program: Any) -> None:
+def _start_on_spark(given: dict[str, Any], spark_given: dict[str, Any]) -> None:
+    from slipstream.cli.logs import configure_logging  # noqa: PLC0415
+
+    need_spark()
+    with answering(False, _exit_code_on_spark) as output:
+        configure_logging(given.pop("log_level"), given.pop("log_format"))
+        settings = job_settings(given)
+        check_bus("the service")
+        work_on_spark(settings, spark_given, output, STOP)
+
+
+def _exit_code_on_spark(error: Exception) -> int | None:
+    code = exit_code(error)
+    return spark_exit_code(error) if code is None else code
+
+
+def event_loop_run(program: Any) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.freeze()
     gc.set_threshold(GC_OBJECTS, 20, 50)
@@ -203,7 +239,7 @@ def _event_loop_run(program: Any) -> None:
         uvloop.run(program)
 
 
-def _check_bus(other: str) -> None:
+def check_bus(other: str) -> None:
     from slipstream.bus import InvalidArgument, load_settings  # noqa: PLC0415
 
     driver = load_settings({}).driver
