@@ -134,13 +134,36 @@ async def running(plan: Plan) -> AsyncIterator[tuple[str, list[int]]]:
             await process.communicate()
 
 
-async def _start(command: str, environment: dict[str, str]) -> tuple[asyncio.subprocess.Process, str]:
+@asynccontextmanager
+async def service_and_worker(environment: dict[str, str], options: list[str]) -> AsyncIterator[str]:
+    """Gives the address of the service."""
+    processes = []
+    try:
+        service, said = await _start("serve", {**os.environ, **environment})
+        processes.append(service)
+        processes.append((await _start("worker", {**os.environ, **environment}, *options))[0])
+        found = re.search(r"http://[^/ ]+:\d+", said)
+        assert found is not None, said
+        yield found[0]
+    finally:
+        for process in reversed(processes):
+            process.terminate()
+            await process.communicate()
+
+
+async def _start(command: str, environment: dict[str, str], *options: str) -> tuple[asyncio.subprocess.Process, str]:
+    """With what it has said when it is ready."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "slipstream", "jobs", command, "--log-level", "error",
+        sys.executable, "-m", "slipstream", "jobs", command, "--log-level", "error", *options,
         stderr=asyncio.subprocess.PIPE, env=environment,
     )  # fmt: skip
     assert process.stderr is not None
-    return process, (await process.stderr.readline()).decode()
+    said = ""
+    while "stop with SIGTERM" not in said:
+        line = (await process.stderr.readline()).decode()
+        assert line, said
+        said += line
+    return process, said
 
 
 def _memory_mb(pids: list[int]) -> float:

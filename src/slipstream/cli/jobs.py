@@ -6,6 +6,7 @@ import importlib.util
 
 import rich_click as click
 
+from slipstream.cli.jobs_backfill import backfill
 from slipstream.cli.jobs_dlq import dlq, replay
 from slipstream.cli.jobs_operator import cleanup, health, list_jobs, logs, rebuild, status
 from slipstream.cli.jobs_run import provision, run, serve, worker
@@ -28,13 +29,13 @@ def jobs() -> None:
 
 for command in (
     *(run, serve, worker, provision),
-    *(submit, list_jobs, status, logs, watch),
+    *(submit, backfill, list_jobs, status, logs, watch),
     *(dlq, replay, cleanup, rebuild, health),
 ):
     jobs.add_command(command)
 
 click.rich_click.COMMAND_GROUPS["slipstream jobs"] = [
     {"name": "Run", "commands": ["run", "serve", "worker", "provision"]},
-    {"name": "Jobs", "commands": ["submit", "list", "status", "logs", "watch"]},
+    {"name": "Jobs", "commands": ["submit", "backfill", "list", "status", "logs", "watch"]},
     {"name": "Look after", "commands": ["dlq", "replay", "cleanup", "rebuild", "health"]},
 ]

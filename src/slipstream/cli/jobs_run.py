@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import rich_click as click
 from rich.markup import escape
 
-from slipstream.cli.bus import INSIDE
+from slipstream.cli.jobs_process import check_bus, event_loop_run
 from slipstream.cli.jobs_spark import need_spark, spark_exit_code, taken_out, work_on_spark
 from slipstream.cli.output import EXIT_CODES, NOT_FOUND, UNREACHABLE, Output, answering
 from slipstream.cli.spark_options import spark_options
@@ -20,11 +18,6 @@ if TYPE_CHECKING:
     from slipstream.jobs.provision import Provisioned
     from slipstream.jobs.settings import JobSettings
 
-SWITCH_INTERVAL_S = 0.0005
-"""As in the server: the threads that sync must not wait for the loop for longer than they sync."""
-GC_OBJECTS = 20_000
-"""That are made before the garbage collector looks at them: with Python's 700 it took a fourteenth of the time, and
-what a task makes is gone with it anyway."""
 STOP = "stop with SIGTERM or Ctrl-C"
 
 Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -39,7 +32,7 @@ def _options(*options: Decorator) -> Decorator:
     return add
 
 
-_LOGGING = _options(
+logging_options = _options(
     click.option(
         "--log-level",
         type=click.Choice(["debug", "info", "warning", "error"]),
@@ -55,7 +48,7 @@ _LOGGING = _options(
         help="For people or for machines.",
     ),
 )
-_CONFIG = _options(
+config_options = _options(
     click.option("--config", help="The TOML file of job types, storages and proxies; also JOBS_CONFIG."),
     click.option("--storage", help="A folder, or the URL of a bucket; also JOBS_STORAGE."),
 )
@@ -64,16 +57,16 @@ _SERVICE = _options(
     click.option("--port", type=click.IntRange(0, 65535), help="Its port, 0 for any that is free; also JOBS_PORT."),
     click.option("--ledger", help="The file of the ledger; also JOBS_LEDGER."),
 )
-_CONCURRENCY = _options(
+concurrency_option = _options(
     click.option("--concurrency", type=click.IntRange(1), help="Downloads at a time; also JOBS_CONCURRENCY.")
 )
 
 
 @click.command(epilog=EXIT_CODES)
-@_CONFIG
+@config_options
 @_SERVICE
-@_CONCURRENCY
-@_LOGGING
+@concurrency_option
+@logging_options
 def run(**given: Any) -> None:
     """Run the service and a worker in one process, until SIGTERM or Ctrl-C; then what is under way may finish.
 
@@ -88,9 +81,9 @@ def run(**given: Any) -> None:
 
 
 @click.command(epilog=EXIT_CODES)
-@_CONFIG
+@config_options
 @_SERVICE
-@_LOGGING
+@logging_options
 def serve(**given: Any) -> None:
     """Run the service: POST /jobs, /operators and the ledger. There is one.
 
@@ -102,8 +95,8 @@ def serve(**given: Any) -> None:
 
 
 @click.command(epilog=EXIT_CODES)
-@_CONFIG
-@_CONCURRENCY
+@config_options
+@concurrency_option
 @click.option(
     "--engine",
     type=click.Choice(["asyncio", "spark"]),
@@ -112,7 +105,7 @@ def serve(**given: Any) -> None:
     help="What downloads: this process, or the executors of Spark.",
 )
 @spark_options
-@_LOGGING
+@logging_options
 def worker(engine: str, **given: Any) -> None:
     """Run a worker, of any number, on a bus that it shares with the service.
 
@@ -215,39 +208,16 @@ def _start_on_spark(given: dict[str, Any], spark_given: dict[str, Any]) -> None:
     from slipstream.cli.logs import configure_logging  # noqa: PLC0415
 
     need_spark()
-    with answering(False, _exit_code_on_spark) as output:
+    with answering(False, exit_code_on_spark) as output:
         configure_logging(given.pop("log_level"), given.pop("log_format"))
         settings = job_settings(given)
         check_bus("the service")
         work_on_spark(settings, spark_given, output, STOP)
 
 
-def _exit_code_on_spark(error: Exception) -> int | None:
+def exit_code_on_spark(error: Exception) -> int | None:
     code = exit_code(error)
     return spark_exit_code(error) if code is None else code
-
-
-def event_loop_run(program: Any) -> None:
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    gc.freeze()
-    gc.set_threshold(GC_OBJECTS, 20, 50)
-    try:
-        import uvloop  # noqa: PLC0415 - not on every platform
-    except ImportError:
-        asyncio.run(program)
-    else:
-        uvloop.run(program)
-
-
-def check_bus(other: str) -> None:
-    from slipstream.bus import InvalidArgument, load_settings  # noqa: PLC0415
-
-    driver = load_settings({}).driver
-    if driver in INSIDE:
-        raise InvalidArgument(
-            f"MESSAGE_BUS_DRIVER is {driver}, whose broker is inside one process, and out of reach of {other} "
-            "elsewhere: run all of it with `slipstream jobs run`, or name a bus for several processes"
-        )
 
 
 async def _serve(settings: JobSettings, output: Output, *, work: bool) -> None:

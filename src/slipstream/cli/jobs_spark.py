@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 from rich.markup import escape
 
+from slipstream.cli.jobs_process import event_loop_run
 from slipstream.cli.output import UNREACHABLE, Output
 
 if TYPE_CHECKING:
@@ -54,7 +55,6 @@ def spark_exit_code(error: Exception) -> int | None:
 
 def work_on_spark(settings: JobSettings, given: Mapping[str, Any], output: Output, stop: str) -> None:
     """Until SIGTERM or Ctrl-C."""
-    from slipstream.cli.jobs_run import event_loop_run  # noqa: PLC0415
     from slipstream.pipeline.downloads.on_spark import (  # noqa: PLC0415
         session_for_downloads,
         slots_of,

@@ -51,9 +51,9 @@ async def follow(jobs: JobsClient, output: Output, job_ids: Sequence[str]) -> in
     on_a_terminal = sys.stdout.isatty() and not output.as_json
     columns = (
         TextColumn("[bold]{task.description}[/]"),
-        _Bar(),
-        _Counts(),
-        _Rate(),
+        Bar(),
+        Counts(),
+        Rate(),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=output.out, disable=not on_a_terminal) as progress:
@@ -150,7 +150,7 @@ def _line(job: JobSnapshot) -> str:
     return f"{job.job_id} {job.state}: {job.resources_completed:,} of {job.resources_total:,} completed{failed}"
 
 
-class _Bar(ProgressColumn):
+class Bar(ProgressColumn):
     """Green for what was completed, red for what failed, of the whole."""
 
     def render(self, task: Task) -> Text:
@@ -162,7 +162,7 @@ class _Bar(ProgressColumn):
         return Text.assemble(("━" * green, "green"), ("━" * red, "red"), ("─" * (WIDTH - green - red), "dim"))
 
 
-class _Counts(ProgressColumn):
+class Counts(ProgressColumn):
     def render(self, task: Task) -> Text:
         failed = task.fields.get("failed", 0)
         text = Text(f"{int(task.completed - failed):,}", "green")
@@ -171,7 +171,7 @@ class _Counts(ProgressColumn):
         return text.append(f" of {int(task.total or 0):,} {task.fields.get('state', '')}", "default")
 
 
-class _Rate(ProgressColumn):
+class Rate(ProgressColumn):
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
         return Text("" if speed is None else f"{speed:,.1f}/s", "dim")

@@ -113,6 +113,11 @@ def check_manifest(manifest: Manifest, *, max_resources: int) -> None:
             raise InvalidManifest(f"resources[{number}].{what}: {trouble}")
 
 
+def resource_trouble(resource: Resource) -> str:
+    """Why a manifest with it would be refused; "" if it is well."""
+    return next((f"{what}: {trouble}" for what, trouble in _troubles(resource)), "")
+
+
 def _troubles(resource: Resource) -> Iterator[tuple[str, str]]:
     if not 0 < len(resource.id) <= ID_CHARS_MAX:
         yield "id", f"1 to {ID_CHARS_MAX} characters are wanted"

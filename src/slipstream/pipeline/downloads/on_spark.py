@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slipstream.bus import Bus, open_bus
+from slipstream.jobs.client import JobsClient
 from slipstream.jobs.config import load_config
 from slipstream.jobs.settings import JobSettings
+from slipstream.pipeline.downloads.backfill import Backfill, Source, Standing
 from slipstream.pipeline.downloads.station import run_bundle
+from slipstream.pipeline.downloads.submission import submit_slices
 from slipstream.pipeline.downloads.worker import SparkWorker
 from slipstream.pipeline.session import spark_session
 from slipstream.pipeline.settings import PipelineSettings
@@ -56,6 +60,50 @@ async def working_on_spark(
         worker = SparkWorker(settings, config, functools.partial(_run_order, spark), slots)
         async with worker.running(bus):
             yield bus
+
+
+class Backfilling:
+    """Both halves of it: jobs are submitted, and a worker does them."""
+
+    def __init__(self, bus: Bus, client: JobsClient, backfill: Backfill) -> None:
+        self._bus = bus
+        self._client = client
+        self._backfill = backfill
+
+    @property
+    def standing(self) -> Standing:
+        return self._backfill.standing
+
+    async def run(self, show: Callable[[Standing], None]) -> bool:
+        """Until every row has come to its end, or SIGTERM or Ctrl-C; returns which."""
+        running = asyncio.create_task(self._backfill.run(self._client, show))
+        stopping = asyncio.create_task(self._bus.until_stopped())
+        try:
+            await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                running.result()
+                return True
+            return False
+        finally:
+            for task in (running, stopping):
+                task.cancel()
+            await asyncio.gather(running, stopping, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def backfilling(
+    settings: JobSettings, source: Source, spark: SparkSession, slots: int, **bus_settings: Any
+) -> AsyncIterator[Backfilling]:
+    """Example:
+    async with backfilling(settings, source, spark, slots) as found:
+        await found.run(print)
+    """
+    run_orders = functools.partial(run_tasks, spark, submit_slices)
+    async with (
+        working_on_spark(settings, spark, slots, **bus_settings) as bus,
+        JobsClient(source.service, source.token) as client,
+    ):
+        yield Backfilling(bus, client, Backfill(settings, source, run_orders, slots))
 
 
 def _run_order(spark: SparkSession, order: bytes) -> bytes:
