@@ -93,6 +93,14 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     spark_shift_ms: Annotated[
         int, variable("JOBS_SPARK_SHIFT_MS", "After so long a bundle begins no other task: they go to the next.", ge=1)
     ] = 10_000
+    spark_cut_ms: Annotated[
+        int,
+        variable(
+            "JOBS_SPARK_CUT_MS",
+            "After so long a bundle ends: what is under way then is begun anew in another, with all the time it takes.",
+            ge=1,
+        ),
+    ] = 30_000
     spark_log: Annotated[
         str, variable("JOBS_SPARK_LOG", "The file for what Spark says, where it is started by a worker.")
     ] = "slipstream-data/jobs-spark.log"

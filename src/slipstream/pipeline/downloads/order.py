@@ -42,10 +42,17 @@ class Order(msgspec.Struct, frozen=True):
     held_s: dict[str, float]
     """Hosts that have asked to be left alone, elsewhere, and for how long from now."""
     shift_ms: int
+    """After so long no other task is begun."""
+    cut_ms: int = 0
+    """After so long it ends, whatever is under way; 0: when all is done."""
 
 
 class Left(msgspec.Struct, frozen=True, tag=True):
     """Not begun: the shift was over."""
+
+
+class Cut(msgspec.Struct, frozen=True, tag=True):
+    """It took too long for a bundle with others: it is to be begun anew, among the slow."""
 
 
 class Broken(msgspec.Struct, frozen=True, tag=True):
@@ -54,7 +61,7 @@ class Broken(msgspec.Struct, frozen=True, tag=True):
     why: str
 
 
-Report: TypeAlias = Ended | GivenBack | Left | Broken
+Report: TypeAlias = Ended | GivenBack | Left | Cut | Broken
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import threading
 from collections import deque
@@ -27,9 +26,7 @@ from slipstream.jobs.reporter import Reporter
 from slipstream.jobs.storage import Storages
 from slipstream.jobs.streams import streams
 from slipstream.jobs.task_runner import TaskRunner, host_named
-from slipstream.pipeline.downloads.order import Answer, Broken, Left, Order, Report, Setup
-
-log = logging.getLogger(__name__)
+from slipstream.pipeline.downloads.order import Answer, Broken, Cut, Left, Order, Report, Setup
 
 T = TypeVar("T")
 
@@ -81,8 +78,7 @@ class Station:
         try:
             if self._desk is None:
                 self._desk = await self._open()
-        except Exception as error:
-            log.exception("downloads cannot be begun")
+        except Exception as error:  # noqa: BLE001 - it is the answer: the driver says it, where somebody reads it
             await self._stack.aclose()
             return Answer([Broken(f"{type(error).__name__}: {error}") for _ in order.tasks])
         return await self._desk.run(order)
@@ -138,29 +134,38 @@ class _Bundle:
         by_host: dict[str, deque[int]] = {}
         for number, task in enumerate(self._order.tasks):
             by_host.setdefault(host_of(task), deque()).append(number)
-        loop = asyncio.get_running_loop()
-        async with asyncio.TaskGroup() as group:
-            for host, numbers in by_host.items():
-                share = self._order.shares.get(host)
-                at_a_time = min(len(numbers), share.concurrency if share and share.concurrency else len(numbers))
-                for _ in range(at_a_time):
-                    group.create_task(self._go_on(numbers, loop))
+        hands = [
+            asyncio.create_task(self._go_on(numbers))
+            for host, numbers in by_host.items()
+            for _ in range(self._at_a_time(host, len(numbers)))
+        ]
+        cut_ms = self._order.cut_ms
+        _, late = await asyncio.wait(hands, timeout=cut_ms / 1000 if cut_ms else None)
+        for hand in late:
+            hand.cancel()
+        for result in await asyncio.gather(*hands, return_exceptions=True):
+            if isinstance(result, Exception):
+                raise result
         return self._reports
 
-    async def _go_on(self, numbers: deque[int], loop: asyncio.AbstractEventLoop) -> None:
+    def _at_a_time(self, host: str, tasks: int) -> int:
+        share = self._order.shares.get(host)
+        return min(tasks, share.concurrency) if share is not None and share.concurrency else tasks
+
+    async def _go_on(self, numbers: deque[int]) -> None:
+        loop = asyncio.get_running_loop()
         while numbers:
             async with self._places:
                 if not numbers or loop.time() >= self._ends_at:
                     return
                 number = numbers.popleft()
+                self._reports[number] = Cut()  # unless it comes to another end
                 self._reports[number] = await self._do(self._order.tasks[number])
 
     async def _do(self, task: Handed) -> Report:
         try:
             return await self._runner.run(task)
-        except Exception as error:
-            # The bus is away, say. Of this task nothing is known, and the others of the bundle go on.
-            log.exception("%s cannot be brought to an end", task.id)
+        except Exception as error:  # noqa: BLE001 - of this task nothing is known, and the others go on
             return Broken(f"{type(error).__name__}: {error}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 
 import msgspec
 
@@ -30,6 +30,8 @@ class Task:
 class Bundle(msgspec.Struct):
     tasks: list[Task]
     shares: dict[str, Share]
+    is_slow: bool = False
+    """Of tasks that took too long for another bundle: it may take as long as they do."""
 
 
 class Waiting:
@@ -56,6 +58,12 @@ class Waiting:
             self._by_host.setdefault(task.host, deque()).appendleft(task)
         self._count += len(tasks)
 
+    def remove(self, host: str) -> list[Task]:
+        """All that wait for it."""
+        tasks = list(self._by_host.pop(host, ()))
+        self._count -= len(tasks)
+        return tasks
+
     def clear(self) -> list[Task]:
         tasks = [task for queue in self._by_host.values() for task in queue]
         self._by_host.clear()
@@ -67,23 +75,23 @@ class Waiting:
         times = (self._places.ready_at(host) for host in self._by_host)
         return min((time for time in times if time > now), default=None)
 
-    def bundle(self, size: int, now: float) -> Bundle:
-        """A task of each host in turn, so that a bundle is not all of one. Empty if no host has a place."""
+    def bundle(self, size: int, now: float, *, at_once: bool = False) -> Bundle:
+        """A task of each host in turn, so that a bundle is not all of one. Empty if no host has a place. `at_once`: no
+        more of a host than may be under way together."""
         made = Bundle([], {})
         open_hosts = deque(self._take_places(made, now))
+        taken: Counter[str] = Counter()
         while open_hosts and len(made.tasks) < size:
             host = open_hosts.popleft()
             queue = self._by_host[host]
-            task = self._next(queue)
-            if task is not None:
-                if task.together_max < size:
-                    if len(made.tasks) >= task.together_max:
-                        queue.appendleft(task)
-                        self._count += 1
-                        continue
-                    size = task.together_max
-                made.tasks.append(task)
-            if queue:
+            task = self._next(queue, len(made.tasks))
+            if task is None:
+                continue
+            size = min(size, task.together_max)
+            made.tasks.append(task)
+            taken[host] += 1
+            is_full = at_once and taken[host] == made.shares[host].concurrency
+            if queue and not is_full:
                 open_hosts.append(host)
         self._tidy(made)
         return made
@@ -99,9 +107,11 @@ class Waiting:
                 hosts.append(host)
         return hosts
 
-    def _next(self, queue: deque[Task]) -> Task | None:
-        """Passing over those that nobody waits for any more."""
+    def _next(self, queue: deque[Task], together: int) -> Task | None:
+        """Passing over those that nobody waits for any more. None also if it may not be together with so many."""
         while queue:
+            if not queue[0].ended.done() and queue[0].together_max <= together:
+                return None
             task = queue.popleft()
             self._count -= 1
             if not task.ended.done():
@@ -109,11 +119,12 @@ class Waiting:
         return None
 
     def _tidy(self, made: Bundle) -> None:
-        """Hosts that have come to nothing: their places are for others, and those with their tasks behind the rest."""
+        """Hosts of which nothing is in it keep their turn, and not their place; the others come after all that wait."""
         used = {task.host for task in made.tasks}
         for host in list(made.shares):
             if host not in used:
                 self._places.give_back(host, made.shares.pop(host))
-            queue = self._by_host.pop(host)
-            if queue:
-                self._by_host[host] = queue
+            if host in used or not self._by_host[host]:
+                queue = self._by_host.pop(host)
+                if queue:
+                    self._by_host[host] = queue

@@ -20,7 +20,7 @@ from slipstream.jobs.provision import ensure_topics
 from slipstream.jobs.settings import JobSettings
 from slipstream.jobs.streams import WORKERS, streams
 from slipstream.jobs.task_runner import Ended, GivenBack, Outcome
-from slipstream.pipeline.downloads.order import Answer, Broken, Left, Order, Report, setup_of
+from slipstream.pipeline.downloads.order import Answer, Broken, Cut, Left, Order, Report, setup_of
 from slipstream.pipeline.downloads.places import Places
 from slipstream.pipeline.downloads.station import host_of
 from slipstream.pipeline.downloads.waiting import Bundle, Task, Waiting
@@ -56,11 +56,14 @@ class SparkWorker:
         self._streams = streams(settings.namespace)
         self._places = Places(slots, settings.host_concurrency, settings.host_rate_per_s)
         self._waiting = Waiting(self._places)
+        self._slow = Waiting(self._places)
+        """Those that took too long for a bundle with others."""
         self._attempts = Attempts()
         self._suspects: dict[str, int] = {}
         """Tasks that were in a bundle whose process died, and how many may be together with one next time: half of
         what there were. So the one that did it is soon alone, and the others are done."""
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], bool] = {}
+        """Bundles, and whether they are of the slow."""
         self._is_stopping = False
 
     @contextlib.asynccontextmanager
@@ -108,7 +111,7 @@ class SparkWorker:
     def _stop(self) -> None:
         """What runs is finished, and the rest given back."""
         self._is_stopping = True
-        for task in self._waiting.clear():
+        for task in (*self._waiting.clear(), *self._slow.clear()):
             _fail(task, Retry(STOPPED, delay_ms=0))
 
     # Bundles
@@ -118,22 +121,37 @@ class SparkWorker:
             self._changed.clear()
             while len(self._running) < self._slots and (bundle := self._next()).tasks:
                 running = asyncio.create_task(self._run(bundle))
-                self._running.add(running)
+                self._running[running] = bundle.is_slow
                 running.add_done_callback(self._on_ended)
             await self._until_changed()
 
+    def _on_ended(self, running: asyncio.Task[None]) -> None:
+        del self._running[running]
+        self._changed.set()
+
     def _next(self) -> Bundle:
-        """What waits is for all slots that are free, so that none has everything and the others nothing."""
+        """What waits is for all slots that are free, so that none has everything and the others nothing. The slow come
+        first, and have all slots but one: that is for those that come after them."""
         now = self._loop.time()
         self._places.forget(now)
+        if len(self._slow) and sum(self._running.values()) < self._slots - 1:
+            slow = self._slow.bundle(-(-self._settings.concurrency // self._slots), now, at_once=True)
+            if slow.tasks:
+                return msgspec.structs.replace(slow, is_slow=True)
         free = self._slots - len(self._running)
         return self._waiting.bundle(min(self._settings.spark_bundle, -(-len(self._waiting) // free) or 1), now)
 
+    def _give_back(self, bundle: Bundle) -> None:
+        for host, share in bundle.shares.items():
+            self._places.give_back(host, share)
+
     async def _until_changed(self) -> None:
         """Or until a host that was held may be asked."""
-        ready_at = self._waiting.ready_at(self._loop.time()) if len(self._running) < self._slots else None
+        now = self._loop.time()
+        times = [at for each in (self._waiting, self._slow) if (at := each.ready_at(now)) is not None]
+        is_free = len(self._running) < self._slots
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(ready_at):
+            async with asyncio.timeout_at(min(times) if times and is_free else None):
                 await self._changed.wait()
 
     async def _run(self, bundle: Bundle) -> None:
@@ -144,23 +162,25 @@ class SparkWorker:
             log.warning("a bundle of %d tasks is given back: Spark has given it up: %s", len(bundle.tasks), why)
             self._suspect(bundle)
             for task in bundle.tasks:
-                _fail(task, Retry(f"Spark has given up the bundle it was in: {type(error).__name__}"))
+                self._try_again(task, f"Spark has given up the bundle it was in: {type(error).__name__}")
         else:
             self._settle(bundle, answer)
         finally:
-            for host, share in bundle.shares.items():
-                self._places.give_back(host, share)
-
-    def _on_ended(self, running: asyncio.Task[None]) -> None:
-        self._running.discard(running)
-        self._changed.set()
+            self._give_back(bundle)
 
     async def _ask(self, bundle: Bundle) -> Answer:
         held_s = self._places.held_s(set(bundle.shares), self._loop.time())
         tasks = [task.handed for task in bundle.tasks]
-        order = Order(self._setup, tasks, bundle.shares, held_s, self._settings.spark_shift_ms)
+        settings = self._settings
+        order = Order(self._setup, tasks, bundle.shares, held_s, settings.spark_shift_ms, self._cut_ms(bundle))
         data = await self._threads.call(self._run_order, msgspec.msgpack.encode(order))
         return msgspec.msgpack.decode(data, type=Answer)
+
+    def _cut_ms(self, bundle: Bundle) -> int:
+        """With one slot there is none for the others, whoever is cut."""
+        if bundle.is_slow or self._slots == 1:
+            return 0
+        return max(self._settings.spark_cut_ms, self._settings.spark_shift_ms)
 
     def _suspect(self, bundle: Bundle) -> None:
         half = max(1, len(bundle.tasks) // 2)
@@ -174,31 +194,49 @@ class SparkWorker:
     def _settle(self, bundle: Bundle, answer: Answer) -> None:
         now = self._loop.time()
         for host, for_s in answer.held_s.items():
-            self._places.hold(host, now + for_s)
+            self._hold(host, for_s)
         for host, for_s in answer.resting_s.items():
             self._places.rest(host, now + for_s)
+        broken = [report for report in answer.reports if isinstance(report, Broken)]
+        if broken:
+            log.warning(
+                "%d tasks of a bundle are given back, as their end cannot be told: %s", len(broken), broken[0].why
+            )
         left = []
         for task, report in zip(bundle.tasks, answer.reports, strict=True):
-            if isinstance(report, Left):
+            if isinstance(report, Left) and not self._is_stopping:
                 left.append(task)
             else:
                 self._note(task, report)
-        if self._is_stopping:
-            for task in left:
-                _fail(task, Retry(STOPPED, delay_ms=0))
-        else:
-            self._waiting.put_back(left)
+        (self._slow if bundle.is_slow else self._waiting).put_back(left)
+
+    def _hold(self, host: str, for_s: float) -> None:
+        """Who would have to wait for long waits in the stream: here it would keep others out."""
+        self._places.hold(host, self._loop.time() + for_s)
+        if for_s > self._settings.hold_ms / 1000:
+            for task in (*self._waiting.remove(host), *self._slow.remove(host)):
+                self._note(task, GivenBack(HELD, round(for_s * 1000), task.handed.attempts))
 
     def _note(self, task: Task, report: Report) -> None:
         self._suspects.pop(task.handed.id, None)
         if isinstance(report, Broken):
-            _fail(task, Retry(report.why))
-            return
-        assert not isinstance(report, Left)
-        if isinstance(report, Ended):
-            self._count(report)
-        if not task.ended.done():
-            task.ended.set_result(report)
+            self._try_again(task, report.why)
+        elif self._is_stopping and isinstance(report, Left | Cut):
+            _fail(task, Retry(STOPPED, delay_ms=0))
+        elif isinstance(report, Cut):
+            self._slow.put(task)
+        elif not isinstance(report, Left):
+            if isinstance(report, Ended):
+                self._count(report)
+            if not task.ended.done():
+                task.ended.set_result(report)
+
+    def _try_again(self, task: Task, why: str) -> None:
+        """As often as JOBS_MAX_DELIVERIES says."""
+        settings = self._settings
+        pause_ms = min(settings.retry_base_ms * 2 ** min(task.handed.attempt - 1, 32), settings.retry_longest_ms)
+        self._attempts.remember(task.handed.id, task.handed.attempts)
+        _fail(task, Retry(why, delay_ms=pause_ms))
 
     def _count(self, ended: Ended) -> None:
         """Here, as nobody asks an executor for its metrics."""

@@ -1,0 +1,121 @@
+"""The driver: limits of hosts across all that run, tasks that kill their process, and those that take long."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from slipstream.bus import open_bus
+from slipstream.jobs.config import JobConfig
+from slipstream.jobs.failure import Code
+from slipstream.jobs.messages import decode_task
+from slipstream.pipeline.downloads.order import Order
+from slipstream.pipeline.downloads.station import run_bundle
+from slipstream.pipeline.downloads.worker import RunOrder, SparkWorker
+from slipstream.pipeline.tasks import run_tasks
+from tests.bus.sites import make_site
+from tests.client.loop import in_loop
+from tests.jobs.hostile_server import HostileServer, hostile_server
+from tests.jobs.lab import Lab, fast, laboratory
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SLOTS = 2
+DELIVERIES = 9
+
+
+def _on(spark: SparkSession, order: bytes) -> bytes:
+    return run_tasks(spark, run_bundle, [order])[0]
+
+
+def _on_some_that_die(spark: SparkSession, order: bytes) -> bytes:
+    return run_tasks(spark, die_of_poison, [order])[0]
+
+
+def die_of_poison(data: bytes) -> bytes:
+    """A process that is at the end of its memory has no last words."""
+    order = msgspec.msgpack.decode(data, type=Order)
+    for task in order.tasks:
+        if decode_task(task.data).resource_id == "poison" and task.attempt <= DELIVERIES:
+            os._exit(1)
+    return run_bundle(data)
+
+
+@contextlib.asynccontextmanager
+async def at_work(folder: Path, run_order: RunOrder, **given: Any) -> AsyncIterator[tuple[Lab, HostileServer]]:
+    with contextlib.closing(make_site("http")) as site:
+        async with (
+            hostile_server() as server,
+            laboratory(folder, worker=False, bus=site.settings()) as lab,
+            open_bus(**site.settings()) as bus_of_worker,
+            SparkWorker(fast(folder, **given), JobConfig(), run_order, SLOTS).running(bus_of_worker),
+        ):
+            yield lab, server
+
+
+@in_loop
+async def test_the_limit_of_a_host_holds_for_all_bundles_together(spark: SparkSession, tmp_path: Path) -> None:
+    async with at_work(tmp_path, functools.partial(_on, spark), host_concurrency=3) as (lab, server):
+        job_id = await lab.submit({f"r{number}": server.url(f"/hold/{number}") for number in range(12)})
+        await lab.until(lambda: server.running == 3)
+        server.release.set()
+        assert (await lab.ended(job_id)).state == "completed"
+        assert server.running_most == 3
+
+
+@in_loop
+async def test_a_task_that_kills_its_process_is_a_dead_letter_and_the_others_are_stored(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    run_order = functools.partial(_on_some_that_die, spark)
+    async with at_work(tmp_path, run_order, max_deliveries=DELIVERIES) as (lab, server):
+        urls = {f"r{number}": server.url(f"/ok/{number}") for number in range(20)}
+        job = await lab.ended(await lab.submit({**urls, "poison": server.url("/ok/666")}))
+        assert (job.resources_completed, job.resources_failed) == (20, 1)
+        assert lab.resources(job.job_id)["poison"].error_code == Code.SYSTEM_EXHAUSTED
+        assert server.paths["/ok/666"] == 0
+
+
+@in_loop
+async def test_a_download_that_takes_long_keeps_no_others_waiting(spark: SparkSession, tmp_path: Path) -> None:
+    given = {"spark_shift_ms": 100, "spark_cut_ms": 300, "spark_bundle": 4, "host_concurrency": 8}
+    async with at_work(tmp_path, functools.partial(_on, spark), **given) as (lab, server):
+        slow = await lab.submit({f"s{number}": server.url(f"/hold/{number}") for number in range(4)})
+        await lab.until(lambda: server.running == 4)
+        job = await lab.ended(await lab.submit({f"r{number}": server.url(f"/ok/{number}") for number in range(40)}))
+        assert job.state == "completed", "while the others are still under way"
+        await lab.until(lambda: any(server.paths[f"/hold/{number}"] == 2 for number in range(4)))
+        server.release.set()
+        assert (await lab.ended(slow)).state == "completed"
+
+
+@in_loop
+async def test_what_was_not_begun_is_given_back_at_the_end_and_done_by_another(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with contextlib.closing(make_site("http")) as site:
+        async with (
+            hostile_server() as server,
+            laboratory(tmp_path, worker=False, bus=site.settings()) as lab,
+            open_bus(**site.settings()) as bus,
+        ):
+            settings = fast(tmp_path, host_concurrency=1, spark_shift_ms=200)
+            worker = SparkWorker(settings, JobConfig(), functools.partial(_on, spark), SLOTS)
+            async with worker.running(bus):
+                job_id = await lab.submit({f"r{number}": server.url(f"/hold/{number}") for number in range(20)})
+                await lab.until(lambda: server.running == 1)
+                asyncio.get_running_loop().call_later(0.3, server.release.set)  # while it is being stopped
+            asked = len(server.requests)
+            assert asked < 20
+            again = SparkWorker(fast(tmp_path), JobConfig(), functools.partial(_on, spark), SLOTS)
+            async with again.running(bus):
+                assert (await lab.ended(job_id)).resources_completed == 20
+            assert len(server.requests) == 20, "what was under way was finished, and nothing done twice"
