@@ -9,7 +9,7 @@ import pytest
 import uvloop
 
 from slipstream.jobs.download import hosts as module
-from slipstream.jobs.download.hosts import Hosts
+from slipstream.jobs.download.hosts import Hosts, Share
 from tests.client.loop import in_loop
 
 
@@ -191,3 +191,29 @@ def test_a_rate_is_kept_on_the_loop_of_the_commands_too() -> None:
         return done
 
     assert uvloop.run(story()) == 500
+
+
+@in_loop
+async def test_a_share_of_a_host_is_for_that_host_and_until_the_next() -> None:
+    visitors = Visitors(Hosts(concurrency=3))
+    visitors.hosts.share({"h": Share(concurrency=1)})
+    tasks = visitors.start(range(4)) + visitors.start(range(10, 14), "other")
+    await settle()
+    assert sorted(visitors.entered) == [0, 10, 11, 12]
+    visitors.hosts.share({"h": Share(concurrency=2)})
+    await settle()
+    assert sorted(visitors.entered) == [0, 1, 10, 11, 12], "who waits has a place that is new"
+    visitors.leave.set()
+    await asyncio.gather(*tasks)
+
+
+@in_loop
+async def test_what_hosts_have_asked_for_and_what_their_rate_says_can_be_told_apart() -> None:
+    hosts = Hosts()
+    hosts.share({"rated": Share(rate_per_s=0.01)})
+    hosts.hold("held", 60)
+    await hosts.enter("rated")
+    hosts.leave("rated")
+    assert [name for name, for_s in hosts.held_s().items() if for_s > 59] == ["held"]
+    assert [name for name, for_s in hosts.resting_s().items() if for_s > 99] == ["rated"]
+    hosts.close()
