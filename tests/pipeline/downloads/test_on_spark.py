@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from slipstream.pipeline.downloads.on_spark import slots_of, working_on_spark
 from tests.bus.sites import make_site
 from tests.client.loop import in_loop
 from tests.jobs.hostile_server import HostileServer, body, hostile_server
 from tests.jobs.lab import Lab, fast, laboratory
+from tests.jobs.test_end_to_end import ENDS
+from tests.pipeline.downloads.process import jobs_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,23 +40,50 @@ def test_there_are_as_many_slots_as_spark_has_cores(spark: SparkSession, tmp_pat
     assert slots_of(spark, fast(tmp_path, spark_slots=7)) == 7
 
 
-def test_each_resource_ends_where_it_should(spark: SparkSession, tmp_path: Path) -> None:
-    @in_loop
-    async def story() -> None:
-        async with at_work(tmp_path, spark) as (lab, server):
-            urls = {f"r{number}": server.url(f"/ok/{number + 1}") for number in range(300)}
-            urls["missing"] = server.url("/status/404")
-            urls["inside"] = "http://10.0.0.1/secret"
-            urls["flaky"] = server.url("/flaky/2")
-            job = await lab.ended(await lab.submit(urls))
-            assert (job.resources_completed, job.resources_failed, job.state) == (301, 2, "partial")
-            found = lab.resources(job.job_id)
-            for number in range(300):
-                resource = found[f"r{number}"]
-                assert lab.object(resource.key) == body(number + 1)
-                assert resource.sha256 == hashlib.sha256(body(number + 1)).hexdigest()
-            assert (found["flaky"].state, found["flaky"].attempts) == ("completed", 3)
-            assert found["inside"].error_code == "DOWNLOAD_FORBIDDEN_ADDRESS"
-            assert {each.task.resource_id for each in await lab.letters()} == {"missing", "inside"}
+@in_loop
+async def test_each_resource_ends_where_it_does_with_an_ordinary_worker(spark: SparkSession, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"max_attempts": 4, "total_timeout_ms": 1_000, "connect_timeout_ms": 2_000}
+    async with at_work(tmp_path, spark, **settings) as (lab, server):
+        urls = {name: path if "://" in path[:8] else server.url(path) for name, (path, _, _) in ENDS.items()}
+        urls |= {f"r{number}": server.url(f"/ok/{number + 1}/r") for number in range(300)}
+        job = await lab.ended(await lab.submit(urls, tenant="shop"))
+        resources = lab.resources(job.job_id)
+        assert {name: (resources[name].error_code, resources[name].attempts) for name in ENDS} == {
+            name: (code, attempts) for name, (_, code, attempts) in ENDS.items()
+        }
+        failed = {name: code for name, (_, code, _) in ENDS.items() if code}
+        assert (job.state, job.resources_completed, job.resources_failed) == (
+            "partial",
+            len(urls) - len(failed),
+            len(failed),
+        )
+        assert {each.task.resource_id: each.failure_code for each in await lab.letters()} == failed
+        for number in range(300):
+            resource = resources[f"r{number}"]
+            assert lab.object(resource.key) == body(number + 1)
+            assert resource.sha256 == hashlib.sha256(body(number + 1)).hexdigest()
+        steps = [log.fields["step"] for log in await lab.logs(job.job_id) if log.resource_id == "500 twice"]
+        assert steps == ["started", "retry", "retry", "downloaded", "stored"]
 
-    story()
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_a_worker_runs_behind_spark_connect(connect: str, tmp_path: Path) -> None:
+    async def story() -> None:
+        with contextlib.closing(make_site("http")) as site:
+            environment = {
+                **site.environment(),
+                "JOBS_STORAGE": str(tmp_path / "objects"),
+                "JOBS_ALLOW_NETWORKS": "127.0.0.1/32",
+            }
+            async with (
+                hostile_server() as server,
+                laboratory(tmp_path, worker=False, bus=site.settings()) as lab,
+                jobs_process("worker", "--engine", "spark", "--remote", connect, environment=environment) as worker,
+            ):
+                await worker.said("on 2 slots of Spark")
+                urls = {f"r{number}": server.url(f"/ok/{number}") for number in range(200)}
+                assert (await lab.ended(await lab.submit(urls))).resources_completed == 200
+                assert await worker.stop() == 0
+
+    asyncio.run(asyncio.wait_for(story(), 150))
