@@ -52,6 +52,8 @@ from bench.servers import (
 )
 from bench.slip import TURNS, Seconds
 from bench.slip import Plan as SlipPlan
+from bench.spark import JOBS as SPARK_JOBS
+from bench.spark import SLOTS, measure_downloads
 
 ROOT = Path(__file__).parent.parent
 FEW, MANY = 10_000, 5_000_000
@@ -76,15 +78,18 @@ def main() -> None:
     parser.add_argument("--only-slips", action="store_true", help="nothing but routing next to the bus")
     parser.add_argument("--only-jobs", action="store_true", help="nothing but download jobs next to a bare loop")
     parser.add_argument("--only-pipeline", action="store_true", help="nothing but the data pipeline")
+    parser.add_argument("--only-spark", action="store_true", help="nothing but work that Spark does for the bus")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--data", type=Path, help="where the data directories go: the disk that is measured")
     parser.add_argument("--update-readme", action="store_true")
     arguments = parser.parse_args()
-    if arguments.only_slips or arguments.only_jobs or arguments.only_pipeline:
+    if arguments.only_slips or arguments.only_jobs or arguments.only_pipeline or arguments.only_spark:
         with tempfile.TemporaryDirectory(prefix="slipstream-bench-", dir=arguments.data or ROOT) as folder:
             if arguments.only_pipeline:
                 only = measure_pipeline(Path(folder), quick=arguments.quick)
+            elif arguments.only_spark:
+                only = measure_spark(Path(folder), arguments.rounds)
             else:
                 measure = measure_slips if arguments.only_slips else measure_jobs
                 only = measure(Path(folder), arguments.rounds)
@@ -99,6 +104,7 @@ def main() -> None:
         rows += measure_slips(scratch, arguments.rounds)
         rows += measure_jobs(scratch, arguments.rounds)
         rows += measure_pipeline(scratch, quick=arguments.quick)
+        rows += measure_spark(scratch, arguments.rounds)
         if not arguments.quick:
             rows += measure_flatness(scratch, arguments.rounds, arguments.seconds)
     finally:
@@ -305,6 +311,17 @@ def _memory_row(what: str, memory_mb: float, grown: float, *, is_broker_inside: 
     if not is_broker_inside:
         row.target, row.met = "≤ 1.20", grown <= 1.2
     return row
+
+
+def measure_spark(scratch: Path, rounds: int) -> list[Row]:
+    """What executors do for the bus, next to what does it without them."""
+    console.print("[dim]downloads on Spark[/]")
+    measured = measure_downloads(scratch, rounds)
+    resources = SPARK_JOBS * RESOURCES
+    rate = statistics.median(resources / each.spark_s for each in measured)
+    ratio = statistics.median(each.asyncio_s / each.spark_s for each in measured)
+    what = f"downloads on Spark, {SLOTS} slots: {resources:,} files of 4 KiB (÷ the ordinary worker)"
+    return [Row(what, "", "", f"{rate:,.0f}/s", f"{ratio:.2f}", "≥ 0.70", ratio >= 0.7)]
 
 
 def measure_pipeline(scratch: Path, *, quick: bool) -> list[Row]:

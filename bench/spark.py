@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ from slipstream.jobs.client import JobsClient
 
 JOBS = 10
 SLOTS = 2
-ENGINES = {"asyncio": [], "spark": ["--engine", "spark", "--master", f"local[{SLOTS}]"]}
+ENGINES: dict[str, list[str]] = {"asyncio": [], "spark": ["--engine", "spark", "--master", f"local[{SLOTS}]"]}
 
 
 class Plan(msgspec.Struct, kw_only=True):
@@ -40,18 +41,20 @@ class Measured(msgspec.Struct, kw_only=True):
 
 
 def measure_downloads(scratch: Path, rounds: int) -> list[Measured]:
-    return [_round(scratch / f"downloads-{number}") for number in range(rounds)]
+    return [_round(scratch / f"downloads-{number}", number) for number in range(rounds)]
 
 
-def _round(folder: Path) -> Measured:
+def _round(folder: Path, number: int) -> Measured:
+    """Each engine is first as often as the other: a machine that is shared gets faster and slower."""
     seconds = {}
-    for engine in ENGINES:
+    for engine in sorted(ENGINES, reverse=bool(number % 2)):
         place = folder / engine
         with files() as server, slipstream(place / "data") as bus:
             plan = Plan(folder=str(place), port=server.port, url=f"http://127.0.0.1:{bus.port}", engine=engine)
             command = [sys.executable, "-m", "bench.spark", msgspec.json.encode(plan).decode()]
             output = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=600).stdout
             seconds[engine] = msgspec.json.decode(output, type=float)
+        shutil.rmtree(place)
     return Measured(asyncio_s=seconds["asyncio"], spark_s=seconds["spark"])
 
 

@@ -136,6 +136,7 @@ NOT_MIRRORED = {
     "pipeline/test_compare.py": "about how tests hold tables against each other",
     "pipeline/test_extra.py": "about what must be installed for any of it",
     "pipeline/test_kill.py": "kills the pipeline; about all of it",
+    "pipeline/downloads/test_kill.py": "kills executors and backfills; about all of downloads",
     "pipeline/test_quarantine.py": "what cannot be read or is gone, whichever module notices",
     "pipeline/test_streaming_and_batch.py": "about all tables, however they were made",
     "pipeline/tables/test_tables.py": "all tables, against the answers",
