@@ -25,6 +25,7 @@ JOBS = 2
 MISSING_EVERY = 20
 INSIDE_EVERY = 50
 STORY_S = 240.0
+SECRET = "s3cret-of-the-store"
 
 
 def _url(server: HostileServer, job: int, number: int) -> str:
@@ -46,6 +47,7 @@ async def _story(cluster: Cluster, folder: Path) -> None:
             "JOBS_ACK_DEADLINE_MS": "2000",
             "JOBS_SPARK_BUNDLE": "100",
             "JOBS_CONCURRENCY": "8",
+            "AWS_SECRET_ACCESS_KEY": SECRET,
         }
         async with (
             hostile_server() as server,
@@ -80,6 +82,7 @@ async def _story(cluster: Cluster, folder: Path) -> None:
                 size = int(key.rpartition("/r")[2]) + 1
                 assert hashlib.sha256(lab.object(key)).digest() == hashlib.sha256(body(size)).digest(), key
             assert await worker.stop() == 0
+            assert SECRET not in cluster.logs() + worker.all_said + (folder / "spark.log").read_text()
 
 
 @pytest.mark.slow

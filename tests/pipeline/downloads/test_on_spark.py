@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
 
 @contextlib.asynccontextmanager
-async def at_work(folder: Path, spark: SparkSession, **given: Any) -> AsyncIterator[tuple[Lab, HostileServer]]:
+async def at_work(
+    folder: Path, spark: SparkSession, driver: str = "http", **given: Any
+) -> AsyncIterator[tuple[Lab, HostileServer]]:
     """A service, a worker on Spark, and a server of files."""
-    with contextlib.closing(make_site("http")) as site:
+    with contextlib.closing(make_site(driver)) as site:
         async with (
             hostile_server() as server,
             laboratory(folder, worker=False, bus=site.settings(), **given) as lab,
@@ -40,10 +42,13 @@ def test_there_are_as_many_slots_as_spark_has_cores(spark: SparkSession, tmp_pat
     assert slots_of(spark, fast(tmp_path, spark_slots=7)) == 7
 
 
+@pytest.mark.parametrize("driver", ["http", "nats"])
 @in_loop
-async def test_each_resource_ends_where_it_does_with_an_ordinary_worker(spark: SparkSession, tmp_path: Path) -> None:
+async def test_each_resource_ends_where_it_does_with_an_ordinary_worker(
+    spark: SparkSession, driver: str, tmp_path: Path
+) -> None:
     settings: dict[str, Any] = {"max_attempts": 4, "total_timeout_ms": 1_000, "connect_timeout_ms": 2_000}
-    async with at_work(tmp_path, spark, **settings) as (lab, server):
+    async with at_work(tmp_path, spark, driver, **settings) as (lab, server):
         urls = {name: path if "://" in path[:8] else server.url(path) for name, (path, _, _) in ENDS.items()}
         urls |= {f"r{number}": server.url(f"/ok/{number + 1}/r") for number in range(300)}
         job = await lab.ended(await lab.submit(urls, tenant="shop"))

@@ -98,6 +98,20 @@ async def test_a_download_that_takes_long_keeps_no_others_waiting(spark: SparkSe
 
 
 @in_loop
+async def test_a_host_that_asked_one_process_to_wait_is_asked_by_none(spark: SparkSession, tmp_path: Path) -> None:
+    async with at_work(tmp_path, functools.partial(_on, spark), hold_ms=100, host_concurrency=1) as (lab, server):
+        first = await lab.submit({"first": server.url("/retry-after/600")})
+        while "retry" not in [log.fields["step"] for log in await lab.logs(first)]:
+            await asyncio.sleep(0.01)
+        await lab.submit({f"r{number}": server.url(f"/ok/{number}/waits") for number in range(50)})
+        others = {f"r{number}": server.url(f"/ok/{number}/other", host="localhost") for number in range(50)}
+        assert (await lab.ended(await lab.submit(others))).state == "completed"
+        assert [request.path for request in server.requests if "127.0.0.1" in request.headers["host"]] == [
+            "/retry-after/600"
+        ]
+
+
+@in_loop
 async def test_what_was_not_begun_is_given_back_at_the_end_and_done_by_another(
     spark: SparkSession, tmp_path: Path
 ) -> None:
