@@ -23,7 +23,7 @@ from slipstream.cli.jobs_run import (
 )
 from slipstream.cli.jobs_service import DEFAULT_URL
 from slipstream.cli.jobs_service import exit_code as service_exit_code
-from slipstream.cli.jobs_spark import need_spark, place, spark_settings, taken_out
+from slipstream.cli.jobs_spark import hush_java, need_spark, place, spark_settings, taken_out
 from slipstream.cli.jobs_watch import Bar, Counts, Rate
 from slipstream.cli.output import EXIT_CODES, Output, answering
 from slipstream.cli.spark_options import spark_options
@@ -53,7 +53,7 @@ LINE_EVERY_S = 5.0
 @config_options
 @concurrency_option
 @spark_options
-@logging_options
+@logging_options("warning")
 def backfill(file: Path, job_type: str, tenant: str, service: str, token: str, **given: Any) -> None:
     """Submit and download all rows of FILE on Spark: Parquet, CSV, or JSON by line (.ndjson, .jsonl).
 
@@ -71,6 +71,7 @@ def backfill(file: Path, job_type: str, tenant: str, service: str, token: str, *
     from slipstream.cli.logs import configure_logging  # noqa: PLC0415 - --help needs none of this
 
     need_spark()
+    hush_java()
     spark_given = taken_out(given)
     with answering(False, _exit_code) as output:
         configure_logging(given.pop("log_level"), given.pop("log_format"))

@@ -10,7 +10,7 @@ import rich_click as click
 from rich.markup import escape
 
 from slipstream.cli.jobs_process import check_bus, event_loop_run
-from slipstream.cli.jobs_spark import need_spark, spark_exit_code, taken_out, work_on_spark
+from slipstream.cli.jobs_spark import hush_java, need_spark, spark_exit_code, taken_out, work_on_spark
 from slipstream.cli.output import EXIT_CODES, NOT_FOUND, UNREACHABLE, Output, answering
 from slipstream.cli.spark_options import spark_options
 
@@ -32,22 +32,25 @@ def _options(*options: Decorator) -> Decorator:
     return add
 
 
-logging_options = _options(
-    click.option(
-        "--log-level",
-        type=click.Choice(["debug", "info", "warning", "error"]),
-        default="info",
-        show_default=True,
-        help="What is logged.",
-    ),
-    click.option(
-        "--log-format",
-        type=click.Choice(["text", "json"]),
-        default="text",
-        show_default=True,
-        help="For people or for machines.",
-    ),
-)
+def logging_options(default: str = "info") -> Decorator:
+    return _options(
+        click.option(
+            "--log-level",
+            type=click.Choice(["debug", "info", "warning", "error"]),
+            default=default,
+            show_default=True,
+            help="What is logged.",
+        ),
+        click.option(
+            "--log-format",
+            type=click.Choice(["text", "json"]),
+            default="text",
+            show_default=True,
+            help="For people or for machines.",
+        ),
+    )
+
+
 config_options = _options(
     click.option("--config", help="The TOML file of job types, storages and proxies; also JOBS_CONFIG."),
     click.option("--storage", help="A folder, or the URL of a bucket; also JOBS_STORAGE."),
@@ -66,7 +69,7 @@ concurrency_option = _options(
 @config_options
 @_SERVICE
 @concurrency_option
-@logging_options
+@logging_options()
 def run(**given: Any) -> None:
     """Run the service and a worker in one process, until SIGTERM or Ctrl-C; then what is under way may finish.
 
@@ -83,7 +86,7 @@ def run(**given: Any) -> None:
 @click.command(epilog=EXIT_CODES)
 @config_options
 @_SERVICE
-@logging_options
+@logging_options()
 def serve(**given: Any) -> None:
     """Run the service: POST /jobs, /operators and the ledger. There is one.
 
@@ -105,7 +108,7 @@ def serve(**given: Any) -> None:
     help="What downloads: this process, or the executors of Spark.",
 )
 @spark_options
-@logging_options
+@logging_options()
 def worker(engine: str, **given: Any) -> None:
     """Run a worker, of any number, on a bus that it shares with the service.
 
@@ -208,6 +211,7 @@ def _start_on_spark(given: dict[str, Any], spark_given: dict[str, Any]) -> None:
     from slipstream.cli.logs import configure_logging  # noqa: PLC0415
 
     need_spark()
+    hush_java()
     with answering(False, exit_code_on_spark) as output:
         configure_logging(given.pop("log_level"), given.pop("log_format"))
         settings = job_settings(given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,11 @@ def need_spark() -> None:
     """Raises ClickException where it is not installed."""
     if any(importlib.util.find_spec(name) is None for name in ("pyspark", "pyarrow")):
         raise click.ClickException(EXTRA)
+
+
+def hush_java() -> None:
+    """Its bridge tells of every connection that it closes."""
+    logging.getLogger("py4j").setLevel(logging.WARNING)
 
 
 def taken_out(given: dict[str, Any]) -> dict[str, Any]:
