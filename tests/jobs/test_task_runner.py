@@ -1,0 +1,84 @@
+"""What is done with one task, without anybody who takes it from a bus."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from slipstream.jobs.burials import Burials
+from slipstream.jobs.config import JobConfig
+from slipstream.jobs.download.fetch import Fetcher
+from slipstream.jobs.failure import Code
+from slipstream.jobs.handed import Handed
+from slipstream.jobs.messages import DownloadTask, encode
+from slipstream.jobs.plan import Planner
+from slipstream.jobs.reporter import Reporter
+from slipstream.jobs.storage import Storages
+from slipstream.jobs.task_runner import Ended, GivenBack, TaskRunner, host_named
+from tests.client.loop import in_loop
+from tests.jobs.hostile_server import hostile_server
+from tests.jobs.lab import Lab, fast, laboratory
+
+
+@contextlib.asynccontextmanager
+async def runner_of(lab: Lab, folder: Path, **given: Any) -> AsyncIterator[TaskRunner]:
+    settings, bus = fast(folder, **given), lab.service.bus
+    storages = Storages(settings.storage, JobConfig(), sync=False)
+    async with Fetcher(settings) as fetcher, Reporter(bus, "fetchbox.jobs.logs").running() as reporter:
+        burials = Burials(bus, "fetchbox.jobs.dlq", reporter)
+        yield TaskRunner(bus, settings, Planner(JobConfig(), storages), fetcher, reporter, burials)
+    storages.close()
+
+
+def _handed(url: str, attempt: int = 1, attempts: int = 0) -> Handed:
+    data = encode(DownloadTask(job_id="j", resource_id="a", url=url))
+    return Handed("fetchbox.jobs.tasks", "0-0", "j", data, attempt, 0.0, attempts)
+
+
+@in_loop
+async def test_what_is_stored_has_ended(tmp_path: Path) -> None:
+    async with (
+        hostile_server() as server,
+        laboratory(tmp_path, worker=False) as lab,
+        runner_of(lab, tmp_path) as runner,
+    ):
+        ended = await runner.run(_handed(server.url("/ok/10")))
+        assert isinstance(ended, Ended)
+        assert (ended.code, ended.size) == ("", 10)
+        assert (await lab.ended("j")).resources_completed == 1
+
+
+@in_loop
+async def test_what_is_buried_has_ended_with_its_code(tmp_path: Path) -> None:
+    async with (
+        hostile_server() as server,
+        laboratory(tmp_path, worker=False) as lab,
+        runner_of(lab, tmp_path, max_deliveries=3) as runner,
+    ):
+        for task, code in (
+            (_handed(server.url("/status/404")), Code.DOWNLOAD_HTTP_STATUS),
+            (_handed(server.url("/ok/10"), attempt=4), Code.SYSTEM_EXHAUSTED),
+        ):
+            ended = await runner.run(task)
+            assert isinstance(ended, Ended)
+            assert ended.code == code
+        assert server.paths["/ok/10"] == 0
+
+
+@in_loop
+async def test_who_has_to_wait_for_long_is_given_back_with_the_attempts_so_far(tmp_path: Path) -> None:
+    async with (
+        hostile_server() as server,
+        laboratory(tmp_path, worker=False) as lab,
+        runner_of(lab, tmp_path, hold_ms=10) as runner,
+    ):
+        outcome = await runner.run(_handed(server.url("/retry-after/60"), attempts=2))
+        assert isinstance(outcome, GivenBack)
+        assert (outcome.attempts, outcome.delay_ms >= 60_000) == (3, True)
+
+
+def test_a_host_is_named_as_turns_are_given_out() -> None:
+    assert host_named("http://Example.ORG.:80/x") == "example.org"
+    assert host_named("http://[") == ""
