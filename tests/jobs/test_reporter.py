@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+
 from slipstream.bus import Bus, BusClosed, open_bus
 from slipstream.jobs.messages import DownloadTask
 from slipstream.jobs.reporter import Reporter
