@@ -26,6 +26,7 @@ from slipstream.jobs.reporter import Reporter
 from slipstream.jobs.storage import Storages
 from slipstream.jobs.streams import streams
 from slipstream.jobs.task_runner import TaskRunner, host_named
+from slipstream.jobs.tuning import tune
 from slipstream.pipeline.downloads.order import Answer, Broken, Cut, Left, Order, Report, Setup
 
 T = TypeVar("T")
@@ -57,6 +58,7 @@ class Station:
     be opened is tried again with the next."""
 
     def __init__(self, setup: bytes) -> None:
+        tune()
         self.setup = setup
         self._found = msgspec.msgpack.decode(setup, type=Setup)
         self._loop = _new_event_loop()
