@@ -83,13 +83,6 @@ class Reporter:
         """Safe in the stream when this returns: what became of the task. Raises BusError."""
         await asyncio.shield(self.mention(task, step, text, fields, level))
 
-    async def flush(self) -> None:
-        """Returns when everything that was mentioned until now is stored, or logged that it was not."""
-        async with self._turn:
-            pass  # what is on its way
-        if self._stored is not None:
-            await asyncio.wait({self._stored})
-
     def _of(self, job_id: str) -> dict[str, str]:
         """The very same for those of a job, mostly: the bus then looks at them once."""
         if self._attributes[0] != job_id:
@@ -99,8 +92,12 @@ class Reporter:
     async def _publish_for_ever(self) -> None:
         while True:
             await self._told.wait()
+            await self._gather()
             async with self._turn:
                 await self._publish()
+
+    async def _gather(self) -> None:
+        """What comes while the last was being stored is enough."""
 
     async def _publish(self) -> None:
         drafts, stored = self._drafts, self._stored

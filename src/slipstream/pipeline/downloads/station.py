@@ -16,17 +16,17 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from slipstream.bus import open_bus
+from slipstream.bus import BusError, open_bus
 from slipstream.jobs.burials import Burials
 from slipstream.jobs.download.fetch import Fetcher
 from slipstream.jobs.handed import Handed
 from slipstream.jobs.messages import DownloadTask
 from slipstream.jobs.plan import Planner
-from slipstream.jobs.reporter import Reporter
 from slipstream.jobs.storage import Storages
 from slipstream.jobs.streams import streams
 from slipstream.jobs.task_runner import TaskRunner, host_named
 from slipstream.jobs.tuning import tune
+from slipstream.pipeline.downloads.gathering import GatheringReporter
 from slipstream.pipeline.downloads.order import Answer, Broken, Cut, Left, Order, Report, Setup
 
 T = TypeVar("T")
@@ -93,7 +93,8 @@ class Station:
         storages = Storages(settings.storage, config, sync=settings.storage_sync)
         stack.callback(storages.close)
         bus = await stack.enter_async_context(open_bus(self._found.bus))
-        reporter = await stack.enter_async_context(Reporter(bus, topics.logs.topic).running())
+        reporter = GatheringReporter(bus, topics.logs.topic)
+        await stack.enter_async_context(reporter.running())
         fetcher = await stack.enter_async_context(Fetcher(settings))
         burials = Burials(bus, topics.dlq.topic, reporter)
         runner = TaskRunner(bus, settings, Planner(config, storages), fetcher, reporter, burials)
@@ -103,7 +104,7 @@ class Station:
 class _Desk:
     """At which one bundle is done after the other."""
 
-    def __init__(self, runner: TaskRunner, fetcher: Fetcher, reporter: Reporter, in_hand_max: int) -> None:
+    def __init__(self, runner: TaskRunner, fetcher: Fetcher, reporter: GatheringReporter, in_hand_max: int) -> None:
         self._runner = runner
         self._fetcher = fetcher
         self._reporter = reporter
@@ -116,8 +117,10 @@ class _Desk:
             hosts.hold(name, for_s)
         bundle = _Bundle(self._runner, order, self._in_hand_max)
         reports = await bundle.run()
-        # The process may be gone with the next breath.
-        await self._reporter.flush()
+        try:
+            await self._reporter.flush()
+        except BusError as error:
+            reports = [Broken(f"{type(error).__name__}: {error}") for _ in reports]
         return Answer(reports, hosts.held_s(), hosts.resting_s())
 
 
