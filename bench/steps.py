@@ -1,7 +1,7 @@
 """A step on Spark that does nothing: how fast messages go through it, from the step's topic to the router's, durably.
 
-Half a million messages wait when the clock starts, in files as they would after a night; Spark is warm by some that came
-before. Runs in a process of its own and prints one JSON line.
+Half a million messages wait when the clock starts, in files as they would after a night; Spark is warm by some that
+came before. Runs in a process of its own and prints one JSON line.
 """
 
 from __future__ import annotations

@@ -118,7 +118,8 @@ def test_a_restart_comes_to_the_same_end(broker: Broker) -> None:
     ("window", "error", "said"),
     [
         (Consumed("tasks", "g", 4, 2), InvalidArgument, "ends before it begins"),
-        (Consumed("tasks", "g", 0, 11), InvalidArgument, "ends at 10"),
+        (Consumed("tasks", "g", 0, 11), FailedPrecondition, "ends at 10"),
+        (Consumed("tasks", "g", 0, 4, incarnation="another"), FailedPrecondition, "created again"),
         (Consumed("tasks", "new", 1, 2), FailedPrecondition, "not at offset 1"),
         (Consumed("tasks", "no name", 0, 1), InvalidArgument, "group"),
         (Consumed("tasks", "g", 0, 1, partition=2), NotFound, "partitions 0 to 1"),
@@ -156,3 +157,20 @@ def test_partitions_that_are_apart_have_a_window_each(broker: Broker) -> None:
     windows = [Consumed("tasks", "g", 8, 10, partition=0), Consumed("tasks", "g", 0, 10, partition=1)]
     assert broker.commits.commit(NOW_MS, "w", 2, [], windows)
     assert lag(broker) == 0
+
+
+def test_a_paused_group_consumes_nothing(broker: Broker) -> None:
+    broker.pause(NOW_MS, "tasks", "g", paused=True)
+    with pytest.raises(FailedPrecondition, match="paused"):
+        commit(broker, 1, 0, 4)
+    broker.pause(NOW_MS, "tasks", "g", paused=False)
+    assert broker.commits.commit(NOW_MS, "w", 1, ["part-1"], [Consumed("tasks", "g", 0, 4)])
+
+
+def test_a_partition_of_which_nothing_was_in_the_window_is_behind_it_too(broker: Broker) -> None:
+    topic = broker.topic("tasks")
+    broker.produce_batch(NOW_MS, "tasks", [NewMessage(b"0", b"x")] * 100)
+    broker.committed(broker.effects.publications, NOW_MS)
+    incarnation = topic.incarnation
+    assert broker.commits.commit(NOW_MS, "w", 1, [], [Consumed("tasks", "g", 0, 110, incarnation=incarnation)])
+    assert [progress.watermark for progress in broker.group("tasks", "g").progress] == [109, 109]

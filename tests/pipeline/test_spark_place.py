@@ -65,3 +65,11 @@ def test_an_option_that_is_none_is_refused(conf: str) -> None:
 
 def test_an_address_is_shown_without_its_parameters() -> None:
     assert shown("sc://host:15002/;token=s3cret;use_ssl=true") == "sc://host:15002/"
+    assert shown("sc://host:15002;token=s3cret") == "sc://host:15002"
+    assert shown("sc://user:s3cret@host/") == "sc://host/"
+
+
+def test_a_token_behind_a_forgotten_slash_is_not_said_either() -> None:
+    with pytest.raises(SparkUnreachable) as raised:
+        check_place("local", f"sc://127.0.0.1:{free_port()};token=s3cret")
+    assert "s3cret" not in str(raised.value)

@@ -64,6 +64,8 @@ class ConsumedWindow(
     to: Offset
     partition: Annotated[int, msgspec.Meta(ge=0)] | None = None
     """Only this one; otherwise all."""
+    incarnation: str = ""
+    """Of the topic that was read, so that one that was created again is not taken for it; any if it is not said."""
 
 
 class CommitRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, frozen=True):

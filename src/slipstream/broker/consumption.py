@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from slipstream.broker.changes import GroupMoved
 from slipstream.broker.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
@@ -27,6 +28,8 @@ class Consumed(msgspec.Struct, frozen=True):
     start: int
     end: int
     partition: int | None = None
+    incarnation: str = ""
+    """Of the topic that was read; "" for any. One that was created again has other messages at the same offsets."""
 
 
 class Moves(msgspec.Struct, frozen=True):
@@ -63,9 +66,10 @@ def _topic(state: State, window: Consumed) -> Topic:
     if window.end < window.start:
         raise InvalidArgument(f"a window from {window.start} to {window.end} ends before it begins")
     topic = state.topic(window.topic)
-    if window.end > topic.next_offset:
-        raise InvalidArgument(
-            f"{window.topic} ends at {topic.next_offset}: nobody can have consumed up to {window.end}"
+    if window.incarnation not in {"", topic.incarnation} or window.end > topic.next_offset:
+        raise FailedPrecondition(
+            f"{window.topic} is not the topic that was read up to offset {window.end}: it ends at {topic.next_offset}, "
+            "and was deleted and created again. Nothing was committed"
         )
     return topic
 
@@ -82,6 +86,8 @@ def _move(
     topic: Topic, partition: Partition, window: Consumed, find: Callable[[Partition, int], GroupMoved]
 ) -> GroupMoved | None:
     group = topic.groups.get(window.group)
+    if group is not None and group.paused:
+        raise FailedPrecondition(f"group {window.group} of {topic.name} is paused. Nothing was committed: resume it")
     progress = None if group is None else group.progress[partition.number]
     position = partition.first_index if progress is None else progress.position
     begin = max(partition.first_index, partition.log.index_from(window.start))
@@ -92,7 +98,11 @@ def _move(
             "is, and read from there"
         )
     found = find(partition, partition.log.index_from(window.end))
-    return found if found.index > position else None
+    # Also where nothing of the partition was in the window: else whoever asks where the group is would be sent back to
+    # the last message that it had there, however long ago that was.
+    cursor = max(found.cursor, window.end - 1)
+    known = -1 if progress is None else progress.cursor
+    return replace(found, cursor=cursor) if found.index > position or cursor > known else None
 
 
 def _holds_something(progress: Progress) -> bool:

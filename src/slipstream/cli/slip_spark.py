@@ -18,6 +18,8 @@ from slipstream.cli.slip_store import slip_settings
 from slipstream.cli.spark_options import need_pipeline
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from slipstream.pipeline.settings import PipelineSettings
     from slipstream.pipeline.steps import SparkStep
     from slipstream.pipeline.steps.runner import Told
@@ -47,7 +49,7 @@ def run_on_spark(references: Sequence[str], *, once: bool, store: str | None, gi
             stored_pauses(slip_settings(store)) as held,
             spark_session(settings, said) as spark,
             tempfile.TemporaryDirectory(prefix="slipstream-steps-") as folder,
-            stopping(stop.set),
+            stopping(lambda: cancel(spark, settings) if stop.is_set() else stop.set()),
         ):
             send_along(spark, steps, settings.master, settings.remote, Path(folder))
             names = ", ".join(step.step_id for step in steps)
@@ -55,6 +57,15 @@ def run_on_spark(references: Sequence[str], *, once: bool, store: str | None, gi
             show = Show(output)
             run_steps(spark, steps, settings, stop, prefix=bus.prefix, held=held, told=show.told, once=once)
         show.conclude()
+
+
+def cancel(spark: SparkSession, settings: PipelineSettings) -> None:
+    """Whoever asks a second time does not want to wait for a function that takes long: what is under way is given up,
+    and done again by the next."""
+    if settings.remote:
+        spark.interruptAll()
+    else:
+        spark.sparkContext.cancelAllJobs()
 
 
 def load_step(reference: str) -> SparkStep[Any, Any]:

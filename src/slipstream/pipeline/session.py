@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import tempfile
@@ -57,6 +58,8 @@ def spark_session(
     in the way, and when something is wrong somebody wants to read it. Executors that are not of this machine are sent
     our package. Raises InvalidPipeline and SparkUnreachable."""
     check_place(settings.master, settings.remote)
+    # PySpark's own, which says what it raises, with all stacks and what stood in the rows, to stderr, in JSON.
+    logging.getLogger("SQLQueryContextLogger").disabled = True
     given = {**(extra or {}), **options_of(settings.spark_conf)}
     with tempfile.TemporaryDirectory(prefix="slipstream-spark-") as scratch:
         spark = _connected(settings, given) if settings.remote else _started(settings, given, scratch, said)

@@ -31,9 +31,8 @@ def check_place(master: str, remote: str) -> None:
             raise InvalidPipeline(
                 f"--remote {shown(remote)}: an address of Spark Connect is sc://HOST or sc://HOST:PORT"
             )
-        _check_listens(
-            [urlsplit(remote).netloc.rpartition("@")[2]], CONNECT_PORT, f"server of Spark Connect at {shown(remote)}"
-        )
+        place = shown(remote).removeprefix("sc://").rstrip("/")
+        _check_listens([place], CONNECT_PORT, f"server of Spark Connect at {shown(remote)}")
     elif not _MASTERS.fullmatch(master):
         raise InvalidPipeline(
             f"--master {master}: Spark runs at local[*], spark://HOST:PORT, k8s://https://HOST:PORT or yarn"
@@ -61,8 +60,10 @@ def _check_listens(places: Iterable[str], port: int, what: str) -> None:
 
 
 def shown(remote: str) -> str:
-    """An address of Spark Connect without what is secret in it: tokens are parameters, behind the first semicolon."""
-    return remote.partition(";")[0].partition("/;")[0]
+    """An address of Spark Connect without what is secret in it: tokens are parameters, behind the first semicolon, and
+    somebody may have put a password before the host."""
+    scheme, separator, rest = remote.partition(";")[0].partition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
 
 
 def options_of(conf: str) -> dict[str, str]:

@@ -50,6 +50,16 @@ def answers_of(spark: SparkSession, function: Callable[[bytes], bytes], orders: 
     return spark.range(0, count, 1, count).mapInArrow(apply, ANSWER)
 
 
+CONNECT_PARALLELISM = 4
+
+
+def parallelism_of(spark: SparkSession) -> int:
+    """How many tasks run at a time. Over Spark Connect nobody says."""
+    from pyspark.sql import is_remote  # noqa: PLC0415
+
+    return CONNECT_PARALLELISM if is_remote() else max(1, spark.sparkContext.defaultParallelism)
+
+
 NEEDED = ("msgspec", "pyarrow", "aiohttp", "google_crc32c", "fnv_hash_fast")
 """What our package itself stands on: on a cluster it is sent along, and these are not."""
 

@@ -54,6 +54,13 @@ def frame(rows: DataFrame) -> DataFrame:
     return squared.select("row", "square", raising.cast("string").alias("notes"))
 
 
+@spark_step("embed")
+def quotes(rows: DataFrame) -> DataFrame:
+    """Fails with words that quote the payload."""
+    cast = "cast(get_json_object(payload, '$.text') as int) as number"
+    return rows.selectExpr("row", cast)
+
+
 @spark_step("noop")
 def noop(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -53,6 +55,39 @@ def test_only_the_guilty_fail_and_are_found_in_few_calls(guilty: set[int]) -> No
     assert failed == guilty
     assert found[min(guilty)].error == StepError("ValueError", "boom", retryable=True)
     assert len(function.calls) <= 1 + 2 * 10 * len(guilty)
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), RecursionError("deep")])
+def test_whatever_it_raises_one_row_has_failed(error: BaseException) -> None:
+    def function(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if 2 in numbers(batch):
+            raise error
+        return batch
+
+    found = outcomes_of(function, 4)
+    assert [outcome.status for outcome in found] == [Status.OK, Status.OK, Status.ERROR, Status.OK]
+    assert found[2].error is not None
+    assert found[2].error.code == type(error).__name__
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("half \ud800 of a pair"),
+        StepFailed("x", ValueError("no text")),  # type: ignore[arg-type]
+        StepFailed(404, "not found"),  # type: ignore[arg-type]
+        StepFailed("x", retryable="no"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_it_says_can_be_sent_whatever_it_is(error: Exception) -> None:
+    (outcome,) = outcomes_of(Counting({0}, lambda: error), 1)
+    assert msgspec.json.decode(msgspec.json.encode(outcome.error), type=StepError) == outcome.error
+
+
+def test_what_is_said_of_rows_for_good_is_said_of_no_others() -> None:
+    function = Counting({*range(40), *range(40, 1_000, 20)}, lambda: Skip("not wanted"))
+    found = outcomes_of(function, 1_000)
+    assert {number for number, outcome in enumerate(found) if outcome.status is Status.SKIP} == function.guilty
 
 
 def test_a_function_that_fails_for_all_is_not_called_for_each() -> None:

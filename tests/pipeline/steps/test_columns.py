@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from slipstream.pipeline.steps.attempt import Outcome
-from slipstream.pipeline.steps.columns import given, outcomes
+from slipstream.pipeline.steps.columns import fields_of, given, outcomes
 from slipstream.pipeline.steps.errors import AnswerRefused
 from slipstream.slip.event import Status, StepError
 from tests.pipeline.steps.events import attempt
@@ -41,6 +41,23 @@ def test_with_a_schema_the_fields_of_the_payload_are_columns() -> None:
     assert batch.schema.names == ["row", "correlation_id", "type", "attempt", "n", "text", "absent"]
     assert batch.column("text").to_pylist() == ["t0", "t1", "t2"]
     assert batch.column("absent").null_count == 3
+
+
+@pytest.mark.parametrize("texts", [[b"null"], [b"null", b'{"n": 2}', b" null"]])
+def test_the_fields_of_a_payload_that_is_null_are_null(texts: list[bytes]) -> None:
+    columns = fields_of(texts, SCHEMA)
+    assert columns["n"].to_pylist() == [2 if b"2" in text else None for text in texts]
+    assert [column.type for column in columns.values()] == SCHEMA.types
+
+
+def test_a_field_that_was_not_touched_stays_as_it_was_also_where_rows_are_missing() -> None:
+    schema = pa.schema([("addr", pa.struct([("city", pa.string())])), ("n", pa.int64()), ("big", pa.float64())])
+    attempts = [attempt(n, {"n": n, "addr": {"city": "X", "street": "Y"}, "big": 12345678901234567}) for n in range(3)]
+    batch = given(attempts, schema)
+    changed = batch.set_column(batch.schema.names.index("n"), "n", pa.array([7, 1, 2])).take(pa.array([2, 0]))
+    found = outcomes(attempts, batch, changed)
+    assert payloads(found) == [b'{"n":7,"addr":{"city":"X","street":"Y"},"big":12345678901234567}', None, None]
+    assert found[1:] == [None, Outcome()]
 
 
 @pytest.mark.parametrize("payload", ["text", [1], {"n": "no number"}])
@@ -102,6 +119,9 @@ def test_rows_are_told_by_their_number_in_any_order_and_may_be_missing() -> None
         (pa.table({"error": [1, 2, 3]}), "code, message"),
         (pa.table({"payload": ["{", "{}", "{}"]}), "no JSON"),
         (pa.table({"payload": [1, 2, 3]}), "as text"),
+        (pa.table({"payload": [b'"\xff"', b"{}", b"{}"]}), "no JSON"),
+        (pa.table({"status": [["OK"], ["OK"], ["OK"]]}), "status is OK"),
+        (pa.Table.from_arrays([pa.array([1, 2, 3])] * 2, ["x", "x"]), "two columns"),
         (pa.table({"payload": ["[]", "1", "2"], "x": [1, 2, 3]}), "no object"),
     ],
 )

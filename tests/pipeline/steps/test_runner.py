@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from slipstream.api import TopicConfigFields
+from slipstream.client import compose
 from slipstream.pipeline.steps.runner import Told
 from tests.pipeline.steps import functions
 from tests.pipeline.steps.site import Site
+from tests.server_process import ServerProcess
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -185,3 +188,73 @@ def test_a_function_that_asks_for_a_pause_is_left_alone_and_nothing_is_lost(spar
     assert list(site.answers()) == []
     with pytest.raises(Exception, match="no group"):
         assert site.lag
+
+
+def test_a_topic_that_was_created_again_loses_nothing(spark: SparkSession, site: Site) -> None:
+    site.put_numbers(100)
+    runner = site.runner(spark, functions.embed)
+    first = threading.Event()
+
+    def told(what: Told) -> None:
+        """After the first window, the topic is another."""
+        if not first.is_set():
+            first.set()
+            site.client.delete_topic(site.topic)
+            site.client.create_topic(site.topic, 3)
+            site.put_numbers(150, first=1_000)
+
+    runner._told = told
+    runner.run(threading.Event(), once=True)
+    assert {n: n * n for n in range(1_000, 1_150)}.items() <= site.squares().items()
+    assert site.lag == 0
+
+
+def test_a_group_that_is_paused_is_not_gone_on_with(spark: SparkSession, site: Site) -> None:
+    site.put_numbers(100)
+    site.run(spark, functions.embed)
+    stop = threading.Event()
+    runner = site.runner(spark, functions.embed)
+    with ThreadPoolExecutor(1) as thread:
+        running = thread.submit(runner.run, stop)
+        site.client.pause(site.topic, "step-embed")
+        site.put_numbers(50, first=100)
+        stop.wait(2)
+        assert site.lag == 50
+        site.client.resume(site.topic, "step-embed")
+        while site.lag:
+            assert not running.done()
+        stop.set()
+        running.result(60)
+    assert site.squares() == squares(range(150))
+
+
+def test_who_has_little_room_for_what_is_staged_is_given_less_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path / "data", "--max-staged-bytes", "200000")
+    server.start()
+    try:
+        site = Site(server.base, "small.")
+        with site.client:
+            site.put_numbers(5_000)
+            site.run(spark, functions.embed, step_rows=10_000)
+            assert site.squares() == squares(range(5_000))
+    finally:
+        server.kill()
+
+
+def test_a_step_that_was_done_long_ago_is_not_looked_for_in_all_history(spark: SparkSession, site: Site) -> None:
+    site.put_numbers(30)
+    for _ in range(5):
+        site.client.produce_batch(site.topic, [compose(b"no event", key="one")] * 2_000)
+    site.run(spark, functions.embed, step_rows=10_000)
+    before = len(site.told)
+    site.run(spark, functions.embed)
+    assert len(site.told) == before, "there is nothing to read"
+
+
+def test_a_payload_that_quotes_our_own_words_stops_nobody(spark: SparkSession, site: Site) -> None:
+    site.put([{"n": 0, "text": "StepTrouble: StepTrouble"}, {"n": 1, "text": "17"}])
+    site.run(spark, functions.quotes)
+    assert {event.payload["n"]: step.status.value for event, step in site.answers()} == {0: "ERROR", 1: "OK"}
+    (error,) = [step.error for _, step in site.answers() if step.error is not None]
+    assert error.code == "CAST_INVALID_INPUT"
+    assert "java" not in (error.message or "")

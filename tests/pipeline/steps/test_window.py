@@ -40,5 +40,5 @@ def test_halves_are_the_whole(starts: dict[int, int], end: int) -> None:
 
 
 def test_what_is_consumed_is_said_by_partition() -> None:
-    said = Window({1: 5, 0: 3}, 9).consumed("t", "g")
+    said = Window({1: 5, 0: 3}, 9).consumed("t", "1", "g")
     assert [(each.partition, each.from_, each.to) for each in said] == [(0, 3, 9), (1, 5, 9)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -85,16 +84,12 @@ def _words(where: str, columns: list[str]) -> Iterator[None]:
     """What Spark says of an expression, without its stacks and plans."""
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
-    aloud = logging.getLogger("SQLQueryContextLogger")
-    aloud.disabled = True  # it would say the same to stderr, with all stacks, in JSON
     try:
         yield
     except PySparkException as error:
         if not where:
             raise
         raise InvalidPipeline(f"--where {where!r}: {reason(error)} The columns are {', '.join(columns)}") from error
-    finally:
-        aloud.disabled = False
 
 
 def reason(error: Exception) -> str:

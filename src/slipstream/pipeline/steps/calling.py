@@ -42,9 +42,9 @@ class Calls:
         """One for each. Raises Pause, which is about no row."""
         try:
             found = self._call(attempts)
-        except Pause:
+        except (Pause, KeyboardInterrupt):
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, some row has failed of it
+        except BaseException as error:  # noqa: BLE001 - also an exit, or a panic of a library: some row has failed of it
             return self._apart(attempts, error)
         self._succeeded = True
         return [outcome or Outcome(Status.ERROR, error=NO_ANSWER) for outcome in found]
@@ -55,33 +55,43 @@ class Calls:
             answered = self._function(batch)
         return outcomes(attempts, batch, answered)
 
-    def _apart(self, attempts: Sequence[Attempt], error: Exception) -> list[Outcome]:
+    def _apart(self, attempts: Sequence[Attempt], error: BaseException) -> list[Outcome]:
+        found = failure(error)
+        # What is said of a row, and is final, is said of no other.
+        is_general = found.error is not None and found.error.retryable is True
         if len(attempts) == 1:
-            self._failed_alone += 1
+            self._failed_alone += is_general
             log.warning("a row of a step has failed: %s", handlers.reason(error))
-            return [failure(error)]
-        if self._failed_alone >= ALONE_MAX and not self._succeeded:
-            return [failure(error)] * len(attempts)
+            return [found]
+        if is_general and self._failed_alone >= ALONE_MAX and not self._succeeded:
+            return [found] * len(attempts)
         half = len(attempts) // 2
         return self.outcomes(attempts[:half]) + self.outcomes(attempts[half:])
 
 
-def failure(error: Exception) -> Outcome:
+def failure(error: BaseException) -> Outcome:
     """What an exception of the function means for the one row that it was called with."""
+    text = sendable(handlers.said(error))
     match error:
         case Skip():
-            return Outcome(Status.SKIP, notes=handlers.said(error))
+            return Outcome(Status.SKIP, notes=text)
         case Reject():
-            said = StepError("rejected", handlers.said(error), retryable=False)
+            said = StepError("rejected", text, retryable=False)
         case Retry():
-            said = StepError("retry", handlers.said(error), retryable=True)
+            said = StepError("retry", text, retryable=True)
         case StepFailed():
-            said = StepError(error.code, error.message or None, error.retryable)
+            message = sendable(error.message) if error.message else None
+            said = StepError(sendable(error.code) or "failed", message, error.retryable is not False)
         case AnswerRefused():
-            said = StepError("bad_answer", handlers.said(error), retryable=False)
+            said = StepError("bad_answer", text, retryable=False)
         case _:
-            said = StepError(type(error).__name__, handlers.said(error) or None, retryable=True)
+            said = StepError(type(error).__name__, text or None, retryable=True)
     return Outcome(Status.ERROR, error=said)
+
+
+def sendable(said: object) -> str | None:
+    """As text that can be sent: what a function says of itself may be anything, and half of a surrogate pair."""
+    return None if said is None else str(said).encode(errors="replace").decode()
 
 
 @contextlib.contextmanager

@@ -43,7 +43,25 @@ def _texts(attempts: Sequence[Attempt]) -> pa.Array:
 
 
 def fields_of(payloads: Sequence[bytes], schema: pa.Schema) -> dict[str, pa.Array]:
-    """The fields of payloads as columns. Raises AnswerRefused."""
+    """The fields of payloads as columns; of one that is null, null. Raises AnswerRefused."""
+    objects = [number for number, payload in enumerate(payloads) if payload.lstrip()[:1] == b"{"]
+    if len(objects) == len(payloads):
+        return _parsed(payloads, schema)
+    # Arrow takes whatever is not null for an object, and does not survive a file in which nothing is one.
+    if any(payload.strip() != b"null" for number, payload in enumerate(payloads) if number not in set(objects)):
+        raise AnswerRefused("a payload is no object, and so does not fit the schema of the step")
+    places: list[int | None] = [None] * len(payloads)
+    for place, number in enumerate(objects):
+        places[number] = place
+    found = _parsed([payloads[number] for number in objects], schema) if objects else _nothing(schema)
+    return {name: column.take(pa.array(places, pa.int64())) for name, column in found.items()}
+
+
+def _nothing(schema: pa.Schema) -> dict[str, pa.Array]:
+    return {field.name: pa.array([], field.type) for field in schema}
+
+
+def _parsed(payloads: Sequence[bytes], schema: pa.Schema) -> dict[str, pa.Array]:
     from pyarrow import json  # noqa: PLC0415 - for those who asked for it
 
     options = json.ParseOptions(explicit_schema=schema, newlines_in_values=True, unexpected_field_behavior="ignore")
@@ -51,7 +69,7 @@ def fields_of(payloads: Sequence[bytes], schema: pa.Schema) -> dict[str, pa.Arra
     reading = json.ReadOptions(use_threads=False, block_size=max(1 << 20, size))
     try:
         table = json.read_json(io.BytesIO(b"\n".join(payloads)), reading, options)
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise AnswerRefused(f"a payload does not fit the schema of the step: {error}") from error
     if table.num_rows != len(payloads):
         raise AnswerRefused(f"{len(payloads)} payloads are {table.num_rows} objects")
@@ -71,17 +89,15 @@ def outcomes(attempts: Sequence[Attempt], batch: pa.RecordBatch, answered: objec
     table = _table(answered)
     rows = _rows(table, len(attempts))
     columns = {name: table.column(name) for name in table.column_names if name not in GIVEN}
-    for name in list(columns):
-        # What comes back as it was given says nothing, and need not be looked at row by row.
-        is_same = (
-            rows is None and name in batch.schema.names and columns[name].equals(pa.chunked_array([batch.column(name)]))
-        )
-        if is_same:
+    before = batch if rows is None else batch.take(pa.array(rows, pa.int64()))
+    same: dict[str, list[Any]] = {}
+    for name in [name for name in columns if name in batch.schema.names]:
+        # What comes back as it was given says nothing: what Arrow has made of it is not what stood there.
+        if columns[name].equals(pa.chunked_array([before.column(name)])):
             del columns[name]
-    if not columns:
-        said: list[Outcome] = [DONE] * table.num_rows
-    else:
-        said = _said(columns, attempts, rows)
+        elif name != PAYLOAD:
+            same[name] = before.column(name).to_pylist()
+    said = _said(columns, same, attempts, rows) if columns else [DONE] * table.num_rows
     if rows is None:
         return list(said)
     found: list[Outcome | None] = [None] * len(attempts)
@@ -91,11 +107,11 @@ def outcomes(attempts: Sequence[Attempt], batch: pa.RecordBatch, answered: objec
 
 
 def _table(answered: object) -> pa.Table:
-    if isinstance(answered, pa.RecordBatch):
-        return pa.Table.from_batches([answered])
-    if isinstance(answered, pa.Table):
-        return answered
-    raise AnswerRefused(f"the function returned {type(answered).__name__}, and not a RecordBatch or a Table")
+    if not isinstance(answered, pa.RecordBatch | pa.Table):
+        raise AnswerRefused(f"the function returned {type(answered).__name__}, and not a RecordBatch or a Table")
+    if len(set(answered.schema.names)) < len(answered.schema.names):
+        raise AnswerRefused("the answer has two columns of one name")
+    return pa.Table.from_batches([answered]) if isinstance(answered, pa.RecordBatch) else answered
 
 
 def _rows(table: pa.Table, count: int) -> list[int] | None:
@@ -115,14 +131,23 @@ def _rows(table: pa.Table, count: int) -> list[int] | None:
     return rows
 
 
-def _said(columns: dict[str, pa.ChunkedArray], attempts: Sequence[Attempt], rows: list[int] | None) -> list[Outcome]:
-    names = list(columns)
-    said = zip(*(column.to_pylist() for column in columns.values()), strict=True)
-    numbers = range(len(attempts)) if rows is None else rows
-    return [
-        outcome_of(attempts[row], dict(zip(names, values, strict=True)))
-        for row, values in zip(numbers, said, strict=True)
-    ]
+def _said(
+    columns: dict[str, pa.ChunkedArray],
+    same: dict[str, list[Any]],
+    attempts: Sequence[Attempt],
+    rows: list[int] | None,
+) -> list[Outcome]:
+    """`same` has what was given, of columns that have changed in some rows."""
+    values = {name: column.to_pylist() for name, column in columns.items()}
+    found = []
+    for place, row in enumerate(range(len(attempts)) if rows is None else rows):
+        said = {
+            name: column[place]
+            for name, column in values.items()
+            if name not in same or column[place] != same[name][place]
+        }
+        found.append(outcome_of(attempts[row], said))
+    return found
 
 
 def outcome_of(attempt: Attempt, said: dict[str, Any]) -> Outcome:
@@ -139,8 +164,8 @@ def outcome_of(attempt: Attempt, said: dict[str, Any]) -> Outcome:
 def _status(said: object, error: StepError | None) -> Status:
     if said is None:
         return Status.OK if error is None else Status.ERROR
-    if said in {Status.OK, Status.SKIP, Status.ERROR}:
-        return Status(str(said))
+    if isinstance(said, str) and said in {Status.OK, Status.SKIP, Status.ERROR}:
+        return Status(said)
     raise AnswerRefused(f"status is OK, SKIP or ERROR, and not {said!r:.80}")
 
 
@@ -162,8 +187,9 @@ def _payload(attempt: Attempt, said: object) -> msgspec.Raw | None:
     if data == bytes(attempt.event.payload):
         return None
     try:
+        data.decode()
         return msgspec.Raw(bytes(_checked_json(data)))
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise AnswerRefused(f"payload is no JSON: {error}") from error
 
 

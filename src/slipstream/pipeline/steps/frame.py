@@ -19,6 +19,7 @@ from slipstream.pipeline.steps.columns import given, outcome_of
 from slipstream.pipeline.steps.errors import AnswerRefused, StepTrouble
 from slipstream.pipeline.steps.names import ATTEMPT, CORRELATION_ID, GIVEN, PAYLOAD, ROW, TYPE
 from slipstream.pipeline.steps.task import Done, Order, read_messages, stage
+from slipstream.pipeline.tasks import parallelism_of
 from slipstream.slip import clock
 from slipstream.slip.event import Status, StepError
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 SAID, COUNT = "said", "count"
 CAME = f"{ROW} long, `partition` int, key binary, value binary"
 """`row` is the offset, which no other message of the topic has."""
-DONE = "done binary"
+TASK_DONE = "done binary"
 READ_ROWS = 10_000
 TWICE = StepError("bad_answer", f"the function has returned two rows for it, with the same {ROW}", retryable=False)
 
@@ -46,16 +47,16 @@ def do_frame(spark: SparkSession, step: SparkStep[Any, Any], order: Order) -> Do
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     began = clock.now()
-    answered: DataFrame = step.function(_read(spark, order, _rows_of(step, order), _row_schema(step)))
+    answered: DataFrame = step.function(_read(spark, order, _rows_of(step, began), _row_schema(step)))
     if ROW not in answered.columns:
         raise AnswerRefused(
             f"the frame that the function returned has no column {ROW}, which says what each row answers"
         )
     said = [name for name in answered.columns if name not in GIVEN]
-    packed = f.to_json(f.struct(*[f.col(f"`{name}`") for name in said])) if said else f.lit("{}")
+    packed = f.to_json(f.struct(*[answered[_quoted(name)] for name in said])) if said else f.lit("{}")
     answers = answered.groupBy(ROW).agg(f.first(packed).alias(SAID), f.count(f.lit(1)).alias(COUNT))
-    came = _read(spark, order, _messages_of(step), CAME).join(answers, ROW, "left")
-    done = came.mapInArrow(_stager(step, order, began), DONE).toArrow().column("done").to_pylist()
+    came = _read(spark, order, _messages, CAME).join(answers, ROW, "left")
+    done = came.mapInArrow(_stager(step, order, began), TASK_DONE).toArrow().column("done").to_pylist()
     return _together([msgspec.json.decode(one, type=Done) for one in done])
 
 
@@ -63,7 +64,7 @@ def _read(
     spark: SparkSession, order: Order, read: Callable[[Sequence[Came]], pa.RecordBatch], schema: str
 ) -> DataFrame:
     """What `read` makes of the messages of the window, shared out to tasks."""
-    pieces = tasks_of(order.ranges, spark.sparkContext.defaultParallelism if _has_context(spark) else 2)
+    pieces = tasks_of(order.ranges, parallelism_of(spark))
     topic = order.ranges[0].topic.removeprefix(order.prefix)
 
     def rows(numbers: Batches) -> Batches:
@@ -77,30 +78,41 @@ def _read(
                         for first in range(0, len(messages), READ_ROWS):
                             yield read(messages[first : first + READ_ROWS])
         except SlipstreamError as error:
-            raise StepTrouble(str(error)) from error
+            # Told from what the function raises, whatever that quotes, by a word that nobody else knows.
+            raise StepTrouble(f"{order.attempt}: {error}") from error
 
     count = max(1, len(pieces))
     return spark.range(0, len(pieces), 1, count).mapInArrow(rows, schema)
 
 
-def _has_context(spark: SparkSession) -> bool:
-    """Over Spark Connect there is none, and nobody says how many cores there are."""
-    from pyspark.sql import is_remote  # noqa: PLC0415
-
-    return not is_remote()
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
 
 
-def _rows_of(step: SparkStep[Any, Any], order: Order) -> Callable[[Sequence[Came]], pa.RecordBatch]:
+def _rows_of(step: SparkStep[Any, Any], began: dt.datetime) -> Callable[[Sequence[Came]], pa.RecordBatch]:
     def rows(messages: Sequence[Came]) -> pa.RecordBatch:
         import pyarrow as pa  # noqa: PLC0415
 
-        judged = (judge(came, step.step_id, clock.now()) for came in messages)
+        judged = (judge(came, step.step_id, began) for came in messages)
         attempts = [each for each in judged if isinstance(each, Attempt)]
-        batch = given(attempts, step.schema)
+        try:
+            batch = given(attempts, step.schema)
+        except AnswerRefused:  # of some, to whom it is answered without the function
+            attempts = [each for each in attempts if _why_not(each, step) is None]
+            batch = given(attempts, step.schema)
         offsets = pa.array([each.came.offset for each in attempts], pa.int64())
         return batch.set_column(0, ROW, offsets)
 
     return rows
+
+
+def _why_not(attempt: Attempt, step: SparkStep[Any, Any]) -> AnswerRefused | None:
+    """Why a message cannot be a row; None if it can."""
+    try:
+        given([attempt], step.schema)
+    except AnswerRefused as error:
+        return error
+    return None
 
 
 def _row_schema(step: SparkStep[Any, Any]) -> str:
@@ -113,20 +125,17 @@ def _row_schema(step: SparkStep[Any, Any]) -> str:
     return common + ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in fields)
 
 
-def _messages_of(step: SparkStep[Any, Any]) -> Callable[[Sequence[Came]], pa.RecordBatch]:
-    def messages_of(messages: Sequence[Came]) -> pa.RecordBatch:
-        import pyarrow as pa  # noqa: PLC0415
+def _messages(messages: Sequence[Came]) -> pa.RecordBatch:
+    import pyarrow as pa  # noqa: PLC0415
 
-        return pa.record_batch(
-            {
-                ROW: pa.array([each.offset for each in messages], pa.int64()),
-                "partition": pa.array([each.partition for each in messages], pa.int32()),
-                "key": pa.array([each.key for each in messages], pa.binary()),
-                "value": pa.array([each.data for each in messages], pa.binary()),
-            }
-        )
-
-    return messages_of
+    return pa.record_batch(
+        {
+            ROW: pa.array([each.offset for each in messages], pa.int64()),
+            "partition": pa.array([each.partition for each in messages], pa.int32()),
+            "key": pa.array([each.key for each in messages], pa.binary()),
+            "value": pa.array([each.data for each in messages], pa.binary()),
+        }
+    )
 
 
 # The answers
@@ -155,12 +164,13 @@ def _answer(step: SparkStep[Any, Any], came: Came, said: str | None, count: int,
     judged = judge(came, step.step_id, began)
     if not isinstance(judged, Attempt):
         return judged
-    return answer(judged, _outcome(judged, said, count), began, ended)
+    return answer(judged, _outcome(step, judged, said, count), began, ended)
 
 
-def _outcome(attempt: Attempt, said: str | None, count: int) -> Outcome:
+def _outcome(step: SparkStep[Any, Any], attempt: Attempt, said: str | None, count: int) -> Outcome:
     if not count:
-        return Outcome(Status.ERROR, error=NO_ANSWER)
+        refused = _why_not(attempt, step)
+        return Outcome(Status.ERROR, error=NO_ANSWER) if refused is None else failure(refused)
     if count > 1:
         return Outcome(Status.ERROR, error=TWICE)
     try:
@@ -170,7 +180,7 @@ def _outcome(attempt: Attempt, said: str | None, count: int) -> Outcome:
 
 
 def _together(done: Sequence[Done]) -> Done:
-    if (troubled := next((each for each in done if each.trouble), None)) is not None:
+    if (troubled := next((each for each in done if each.trouble or each.fault), None)) is not None:
         return troubled
     counts: dict[str, int] = {}
     for each in done:

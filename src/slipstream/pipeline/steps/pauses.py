@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Iterator
 
@@ -10,7 +11,9 @@ from slipstream.client.portal import LoopThread
 from slipstream.slip import clock
 from slipstream.slip.ledger import Held, Ledger
 from slipstream.slip.settings import SlipSettings
-from slipstream.slip.store import Store, open_store
+from slipstream.slip.store import Store, StoreUnavailable, open_store
+
+log = logging.getLogger(__name__)
 
 
 class StoredPauses:
@@ -26,16 +29,27 @@ class StoredPauses:
     def reason(self, step_id: str) -> str | None:
         """None where nobody wants the step to wait."""
         if time.monotonic() - self._looked >= self._poll_s:
-            self._held = self._portal.run(self._ledger.pauses())
-            self._looked = time.monotonic()
+            self._look()
         held = self._held.get(step_id)
         return None if held is None else held.reason
 
     def hold(self, step_id: str, reason: str, seconds: float) -> None:
         """For workers of the step elsewhere, too."""
         held = Held(reason, clock.now_ms() + round(seconds * 1000))
-        self._portal.run(self._ledger.pause(step_id, held))
-        self._looked = float("-inf")
+        self._held = self._held | {step_id: held}
+        try:
+            self._portal.run(self._ledger.pause(step_id, held))
+        except StoreUnavailable as error:
+            log.warning("the pause of step %s is known to nobody else: %s", step_id, error)
+
+    def _look(self) -> None:
+        self._looked = time.monotonic()
+        try:
+            self._held = self._portal.run(self._ledger.pauses())
+        except StoreUnavailable as error:
+            log.warning("the pauses of steps are not known; going on with those that were: %s", error)
+            now_ms = clock.now_ms()
+            self._held = {name: held for name, held in self._held.items() if (held.until_ms or now_ms + 1) > now_ms}
 
 
 @contextlib.contextmanager

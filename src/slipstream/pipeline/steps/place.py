@@ -10,6 +10,7 @@ import msgspec
 from slipstream.client import Client, Conflict, InvalidArgument, NotFound
 from slipstream.pipeline.source.standing import TopicStanding
 from slipstream.pipeline.steps.window import Window
+from slipstream.slip.identity import identity
 
 if TYPE_CHECKING:
     from slipstream.api import GroupInfo
@@ -44,11 +45,12 @@ class TooMuch(Exception):
 class Place:
     """A step's topic, as one runner sees it."""
 
-    def __init__(self, client: Client, log: Log, step: SparkStep[Any, Any], prefix: str, writer: str) -> None:
+    def __init__(self, client: Client, log: Log, step: SparkStep[Any, Any], prefix: str) -> None:
         self.client = client
         self.topic = prefix + step.topic
         self.group = step.group
-        self.writer = writer
+        # One for all who ever run the step: the server keeps each for a month.
+        self.writer = f"step:{identity(self.topic, self.group)[:32]}"
         self._log = log
 
     def standing(self, known: TopicStanding | None = None) -> TopicStanding | None:
@@ -86,16 +88,22 @@ class Place:
                 group = self.client.seek(self.topic, self.group, offset=each.watermark + 1, partition=each.partition)
         return group
 
-    def commit(self, sequence: int, staged: list[str], window: Window) -> None:
+    def last_sequence(self) -> int:
+        """Of the step's last commit, whoever made it."""
+        return self.client.writer_sequence(self.writer) or 0
+
+    def commit(self, sequence: int, staged: list[str], window: Window, incarnation: str) -> None:
         """Stores the answers, and that the group has this behind it. Raises MovedOn and TooMuch."""
-        consumed = window.consumed(self.topic, self.group)
+        consumed = window.consumed(self.topic, incarnation, self.group)
         try:
-            # False means that this very commit was made before its answer was lost: nobody else has our name.
-            self.client.commit(self.writer, sequence, staged, consumed=consumed)
+            committed = self.client.commit(self.writer, sequence, staged, consumed=consumed)
         except Conflict as error:
             raise MovedOn(str(error)) from error
         except InvalidArgument as error:
             raise TooMuch(str(error)) from error
+        if not committed:
+            # By us, and the answer was lost; or by another. Where the group is says which.
+            raise MovedOn("a commit of this number, or a higher one, was made before")
 
     def take_back(self, sequence: int) -> None:
         self.client.unstage(self.writer, sequence)

@@ -11,10 +11,11 @@ import contextlib
 import logging
 import secrets
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias
 
 import msgspec
 
@@ -25,7 +26,8 @@ from slipstream.pipeline.steps.errors import StepTrouble
 from slipstream.pipeline.steps.place import Busy, MovedOn, Place, Position, TooMuch
 from slipstream.pipeline.steps.task import Done, Order
 from slipstream.pipeline.steps.window import Window, behind, windows_of
-from slipstream.pipeline.steps.work import Apart, Task, check_guilt, do_orders, first_line
+from slipstream.pipeline.steps.work import Apart, Task, check_guilt, do_orders, first_line, story
+from slipstream.pipeline.tasks import parallelism_of
 from slipstream.slip.event import StepError
 
 if TYPE_CHECKING:
@@ -40,11 +42,13 @@ log = logging.getLogger(__name__)
 SEQUENCES = 1 << 20
 """Between the numbers of two windows: for those that a window is taken apart into."""
 FIRST_PAUSE_S = 0.5
+FIRST_ROWS = 200
+JOB_S = 20.0
+"""How long a job should take, at most: what it has staged waits for its end, and who stops the step does, too."""
 SHARED_ROWS = 1_000
 """A task more costs as much as some hundred messages."""
 TASKS_PER_CORE = 4
 """Of a job: Java takes 70 ms for one, however many tasks it has, which is as much as Python takes for half of one."""
-CONNECT_PARALLELISM = 4
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -70,6 +74,10 @@ class Held(Protocol):
         """The function asks for a pause."""
 
 
+Work: TypeAlias = tuple[list[Done], float]
+"""What a job has done, and how long it took."""
+
+
 class StepRunner:
     """One step."""
 
@@ -92,10 +100,14 @@ class StepRunner:
         self._told = told
         self._parallelism = parallelism or parallelism_of(spark)
         self._rows_max = min(step.rows, settings.step_rows) if step.kind == "frame" else settings.step_rows
-        self._rows = self._rows_max
+        self._rows = min(self._rows_max, FIRST_ROWS)
         self._run = secrets.token_hex(8)
-        """Of this runner, in the names of its commits: nobody else has it."""
+        """Of this runner: what it stages is told from what others have left, and its words from those of functions."""
+        """Windows begin small, and grow while jobs are short: a model may take a second for a message, and what is
+        staged waits for an hour at most."""
         self._sequence = 0
+        self._committed = 0
+        """Windows."""
         self._standing: TopicStanding
         self._stop: threading.Event
 
@@ -108,9 +120,9 @@ class StepRunner:
             open_log({"url": self._settings.url, "failOnDataLoss": "false"}) as reading,
             ThreadPoolExecutor(self._settings.step_jobs, f"step-{self._step.step_id}") as jobs,
         ):
-            self._place = Place(client, reading, self._step, self._prefix, f"step:{self._run}")
+            self._place = Place(client, reading, self._step, self._prefix)
             while not stop.is_set():
-                began = self._sequence
+                committed = self._committed
                 try:
                     self._work(jobs, stop, once=once)
                     if once:
@@ -119,7 +131,7 @@ class StepRunner:
                     log.info("step %s begins again from where its group is: %s", self._step.step_id, error)
                     pause_s = FIRST_PAUSE_S
                 except (Busy, StepTrouble, SlipstreamError) as error:
-                    pause_s = FIRST_PAUSE_S if self._sequence > began + SEQUENCES else pause_s
+                    pause_s = FIRST_PAUSE_S if self._committed > committed else pause_s
                     log.warning("step %s waits for %g s: %s", self._step.step_id, pause_s, error)
                     stop.wait(pause_s)
                     pause_s = min(pause_s * 2, self._settings.step_retry_longest_ms / 1000)
@@ -131,7 +143,8 @@ class StepRunner:
             raise StepTrouble(f"there is no topic {self._place.topic}")
         self._standing = standing
         position = self._place.position(standing)
-        ahead: deque[tuple[list[Task], Future[list[Done]]]] = deque()
+        self._sequence = max(self._sequence, self._place.last_sequence())
+        ahead: deque[tuple[list[Task], Future[Work]]] = deque()
         try:
             while True:
                 self._check_held()
@@ -139,9 +152,7 @@ class StepRunner:
                     tasks, position = self._plan(position)
                     if not tasks:
                         break
-                    ahead.append(
-                        (tasks, jobs.submit(do_orders, self._spark, self._step, [task.order for task in tasks]))
-                    )
+                    ahead.append((tasks, jobs.submit(self._do, [task.order for task in tasks])))
                 if ahead:
                     self._conclude(*ahead[0])
                     ahead.popleft()
@@ -204,30 +215,53 @@ class StepRunner:
 
     # What becomes of it
 
-    def _conclude(self, tasks: Sequence[Task], job: Future[list[Done]]) -> None:
+    def _conclude(self, tasks: Sequence[Task], job: Future[Work]) -> None:
         """Commits the windows of a job, in their order."""
         try:
-            done = job.result()
-        except Exception as error:  # noqa: BLE001 - Spark's own, of many kinds, and the function's
-            check_guilt(error, self._step)
-            log.warning("step %s: a job has failed, and is taken apart: %s", self._step.step_id, first_line(error))
+            done, took_s = job.result()
+        except Exception as error:
+            if self._stop.is_set():
+                raise StepTrouble(f"a job was given up: {first_line(error)}") from error
+            check_guilt(error, self._step, self._run)
+            log.warning("step %s: a job has failed, and is taken apart: %s", self._step.step_id, story(error))
             for task in tasks:
                 self._commit_apart(task)
             return
         for task, each in zip(tasks, done, strict=True):
-            self._commit(task, each)
-        self._rows = min(self._rows_max, self._rows + 1 + self._rows // 4)
+            if each.fault:
+                log.warning("step %s: a window has a fault, and is taken apart: %s", self._step.step_id, each.fault)
+                self._commit_apart(task)
+            else:
+                self._commit(task, each)
+        self._adapt(took_s)
+
+    def _do(self, orders: Sequence[Order]) -> tuple[list[Done], float]:
+        began = time.monotonic()
+        return do_orders(self._spark, self._step, orders), time.monotonic() - began
+
+    def _adapt(self, took_s: float) -> None:
+        """The next jobs shall take as long as a job should."""
+        if took_s > JOB_S:
+            self._rows = max(1, int(self._rows * JOB_S / took_s))
+        elif took_s < JOB_S / 4:
+            self._rows = min(self._rows_max, self._rows * 2)
 
     def _commit_apart(self, task: Task) -> None:
-        for piece, done in Apart(self._spark, self._step, self._order, task.order.sequence).pieces(task.window):
+        apart = Apart(self._spark, self._step, self._order, task.order.sequence, self._stop)
+        for piece, done in apart.pieces(task.window):
             self._commit(piece, done)
+        self._rows = max(1, self._rows // 2)
 
     def _commit(self, task: Task, done: Done) -> None:
         self._check(done)
         while True:
             try:
-                self._place.commit(task.order.sequence, done.staged, task.window)
+                self._place.commit(task.order.sequence, done.staged, task.window, self._standing.incarnation)
                 break
+            except MovedOn:
+                # Perhaps because what was staged has waited for too long.
+                self._rows = max(1, self._rows // 2)
+                raise
             except TooMuch as error:
                 self._plan_smaller(task.window, error)
             except Overloaded as error:
@@ -235,24 +269,26 @@ class StepRunner:
                 log.warning("step %s cannot store its answers yet: %s", self._step.step_id, error)
                 if self._stop.wait(error.retry_after_ms / 1000):
                     raise StepTrouble("the router is behind, and we are to stop") from error
+        self._committed += 1
         self._told(Told(self._step.step_id, done.counts, max(0, self._standing.end - task.window.end)))
 
     def _plan_smaller(self, window: Window, error: TooMuch) -> NoReturn:
         if window.width == 1:
-            raise PipelineError(f"an answer of step {self._step.step_id} cannot be stored: {error}") from error
+            raise PipelineError(f"the answers of step {self._step.step_id} cannot be stored: {error}") from error
         self._rows_max = self._rows = max(1, window.width // 2)
         raise MovedOn(f"{error}; going on with {self._rows} at a time") from error
 
     def _check(self, done: Done) -> None:
         """Raises StepTrouble where nothing is known of a window."""
         if done.is_overloaded:
-            self._rows = max(1, self._rows // 2)
+            # For good: what is under way at a time has no room there, and would not have it later.
+            self._rows_max = self._rows = max(1, self._rows // 2)
         if done.pause_s and self._held is not None:
             self._held.hold(self._step.step_id, done.trouble, done.pause_s)
         if done.trouble:
             raise StepTrouble(done.trouble)
 
-    def _give_up(self, ahead: Sequence[tuple[Sequence[Task], Future[list[Done]]]]) -> None:
+    def _give_up(self, ahead: Sequence[tuple[Sequence[Task], Future[Work]]]) -> None:
         """What was computed ahead of what failed is of no use: it is made again from where the group is."""
         for _, job in ahead:
             job.cancel()
@@ -261,10 +297,3 @@ class StepRunner:
             for task in tasks:
                 with contextlib.suppress(SlipstreamError):  # it is forgotten by itself, after an hour
                     self._place.take_back(task.order.sequence)
-
-
-def parallelism_of(spark: SparkSession) -> int:
-    """How many tasks run at a time. Over Spark Connect nobody says."""
-    from pyspark.sql import is_remote  # noqa: PLC0415
-
-    return CONNECT_PARALLELISM if is_remote() else max(1, spark.sparkContext.defaultParallelism)

@@ -17,7 +17,7 @@ from slipstream.pipeline.shipping import pack_module
 from slipstream.pipeline.spark_place import is_local
 from slipstream.pipeline.steps.errors import InvalidStep
 from slipstream.pipeline.steps.runner import Held, StepRunner, Told
-from slipstream.pipeline.steps.work import last_line
+from slipstream.pipeline.steps.work import story
 from slipstream.pipeline.tasks import run_tasks
 from slipstream.slip.topics import DEAD_LETTERS, ROUTER
 
@@ -73,7 +73,7 @@ def send_along(
             run_tasks(spark, functools.partial(_name, step), [b""])
         except Exception as error:
             raise InvalidStep(
-                f"step {step.step_id} cannot be loaded where Spark's tasks run: {last_line(str(error))}"
+                f"step {step.step_id} cannot be loaded where Spark's tasks run: {story(error)}"
             ) from error
 
 

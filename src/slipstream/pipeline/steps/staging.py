@@ -12,7 +12,7 @@ from slipstream.api import ProduceMessage
 from slipstream.pipeline.steps.attempt import Sent, buried, failed_for_good
 from slipstream.slip import clock
 from slipstream.slip.event import StepError
-from slipstream.slip.topics import ROUTER
+from slipstream.slip.topics import DEAD_LETTERS, ROUTER
 
 if TYPE_CHECKING:
     from slipstream.client import Client, InvalidArgument
@@ -25,12 +25,16 @@ REQUEST_MESSAGES = 5_000
 nothing else, but everybody waits while it takes a request apart."""
 
 
+RETRY_FOR_MS = 1_000
+
+
 @functools.cache
 def client_of(url: str) -> Client:
     """One for the process, which Spark uses for many tasks: to connect takes as long as a thousand messages."""
     from slipstream.client import Client  # noqa: PLC0415
 
-    return Client(url)
+    # Who has no room is not asked again and again: what would make room is the commit of what others have staged.
+    return Client(url, retry_for_ms=RETRY_FOR_MS)
 
 
 class Staging:
@@ -95,12 +99,12 @@ class Staging:
                 self.counts[kind] = self.counts.get(kind, 0) + count
 
     def _stage_smaller(self, sent: Sent, refusal: InvalidArgument) -> None:
-        """Its step has failed, with what it was given; where that cannot be sent either, without; and of what is not
-        even an event, there is a dead letter that says where it lies."""
+        """Its step has failed, with what it was given; where that cannot be sent either, without; and in the end there
+        is a dead letter that says where it lies."""
+        if sent.topic == DEAD_LETTERS:
+            raise refusal  # which has a thousand characters: this server takes nothing
         smaller = _smaller(sent, StepError("unsendable", str(refusal)))
         log.warning("%d bytes cannot be sent, and %d are instead: %s", len(sent.data), len(smaller.data), refusal)
-        if len(smaller.data) >= len(sent.data) and smaller.topic == sent.topic:
-            raise refusal
         self._stage([smaller], smaller.topic)
 
 
@@ -108,7 +112,8 @@ def _smaller(sent: Sent, error: StepError) -> Sent:
     now = clock.now()
     if sent.attempt is None:
         return buried(sent.came, error, now)
-    whole = failed_for_good(sent.attempt, error, now)
-    if len(whole.data) < len(sent.data):
-        return whole
-    return failed_for_good(sent.attempt, error, now, bare=True)
+    for bare in (False, True):
+        failed = failed_for_good(sent.attempt, error, now, bare=bare)
+        if len(failed.data) < len(sent.data):
+            return failed
+    return buried(sent.came, error, now)  # its envelope alone is too large

@@ -29,9 +29,11 @@ class Window(msgspec.Struct, frozen=True):
     def ranges(self, topic: str, incarnation: str) -> list[Range]:
         return [Range(topic, incarnation, number, start, self.end) for number, start in sorted(self.starts.items())]
 
-    def consumed(self, topic: str, group: str) -> list[ConsumedWindow]:
+    def consumed(self, topic: str, incarnation: str, group: str) -> list[ConsumedWindow]:
         return [
-            ConsumedWindow(topic=topic, group=group, partition=number, from_=start, to=self.end)
+            ConsumedWindow(
+                topic=topic, incarnation=incarnation, group=group, partition=number, from_=start, to=self.end
+            )
             for number, start in sorted(self.starts.items())
         ]
 

@@ -12,7 +12,10 @@ from slipstream.server.v2.endpoint import Call, Endpoint
 async def commit(call: Call) -> CommitResponse:
     request: CommitRequest = call.body
     answer = Answer()
-    consumed = [Consumed(each.topic, each.group, each.from_, each.to, each.partition) for each in request.consumed]
+    consumed = [
+        Consumed(each.topic, each.group, each.from_, each.to, each.partition, each.incarnation)
+        for each in request.consumed
+    ]
     committed = call.engine.commit(answer, request.writer, request.sequence, request.staged, consumed)
     await answer
     return CommitResponse(committed)
