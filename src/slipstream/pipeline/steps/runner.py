@@ -64,7 +64,7 @@ class Told(msgspec.Struct, frozen=True):
         return sum(self.counts.values())
 
 
-class Held(Protocol):
+class Pauses(Protocol):
     """Whether people, or the function itself, want the step to wait."""
 
     def reason(self, step_id: str) -> str | None:
@@ -88,7 +88,7 @@ class StepRunner:
         settings: PipelineSettings,
         *,
         prefix: str = "",
-        held: Held | None = None,
+        held: Pauses | None = None,
         told: Callable[[Told], None] = lambda _: None,
         parallelism: int | None = None,
     ) -> None:

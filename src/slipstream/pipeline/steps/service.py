@@ -16,7 +16,7 @@ from slipstream.bus import BusSettings, open_bus
 from slipstream.pipeline.shipping import pack_module
 from slipstream.pipeline.spark_place import is_local
 from slipstream.pipeline.steps.errors import InvalidStep
-from slipstream.pipeline.steps.runner import Held, StepRunner, Told
+from slipstream.pipeline.steps.runner import Pauses, StepRunner, Told
 from slipstream.pipeline.steps.work import story
 from slipstream.pipeline.tasks import run_tasks
 from slipstream.slip.topics import DEAD_LETTERS, ROUTER
@@ -88,7 +88,7 @@ def run_steps(
     stop: threading.Event,
     *,
     prefix: str = "",
-    held: Held | None = None,
+    held: Pauses | None = None,
     told: Callable[[Told], None] = lambda _: None,
     once: bool = False,
 ) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from slipstream.pipeline.steps.step import SparkStep
 
-ALONE_MAX = 4
+JOBS_ALONE_MAX = 4
 """So many messages fail one by one, each with a job, and none succeeds: then it is not the messages."""
 TEXT_CHARS = 500
 LOST = StepError("worker_lost", "the process that worked at it has died, each time it was tried", retryable=True)
@@ -86,7 +86,7 @@ class Apart:
             self._succeeded = True
         else:
             assert error is not None
-            hopeless = self._failed_alone >= ALONE_MAX and not self._succeeded
+            hopeless = self._failed_alone >= JOBS_ALONE_MAX and not self._succeeded
             if window.width > 1 and not hopeless:
                 for half in window.halves():
                     yield from self.pieces(half)
