@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
-from slipstream.api import LogMessage
+from slipstream.api import LogMessage, TopicConfigFields
 from slipstream.client import Client
 from slipstream.jobs.messages import DownloadTask, decode
 from slipstream.pipeline.replay import Asked, Replays
 from tests.cli.commands import Commands
 from tests.pipeline.cluster import Cluster, connect_server
+from tests.pipeline.replay.composed import composed, from_place, message
 from tests.pipeline.sample_tables import make_table, place
 from tests.server_process import ServerProcess
 
@@ -191,6 +192,7 @@ def test_it_shows_what_it_would_write_and_writes_nothing_and_interrupted_it_says
             "id": "",
             "state": "unfinished",
             "written": stopped,
+            "passed_over": 0,
             "count": 100,
             "left_out": 3,
             "versions": {},
@@ -252,6 +254,84 @@ def test_who_says_no_has_nothing_written(server: ServerProcess, tmp_path: Path) 
     assert not list(tables.glob("_replays/*/*/"))
     with Client(server.base) as client:
         assert stored(client, TASKS) == []
+
+
+# What is composed, and needs no Spark any more
+
+
+def test_what_the_server_does_not_take_is_passed_over_and_said_and_the_exit_code_is_1(
+    cli: Commands, tmp_path: Path
+) -> None:
+    make_table(tmp_path, "messages")
+    rows = [message(n, cli.topic, envelope=from_place(n)) for n in range(10)]
+    for n in range(3, 10):
+        rows[n]["value"] = b"x" * 2_000
+    composed(tmp_path, rows, question=Asked(table="messages", to=cli.topic))
+    arguments = ("pipeline", "replay", "--table", "messages", "--all", "--tables", str(tmp_path), "--to", cli.topic)
+    with Client(cli.server.base) as client:
+        client.change_topic(cli.topic, config=TopicConfigFields(max_waiting_bytes=1_000))
+        done = cli.run(*arguments, expect=1)
+        assert done.stdout.startswith("3 messages written, 7 passed over (replay ")
+        for n in range(3, 8):
+            assert (
+                f"passed over orders/0/{n}: 1 messages (2002 bytes) in one batch are more than may wait" in done.stderr
+            )
+        (path,) = tmp_path.glob("_replays/*/*/passed_over.jsonl")
+        assert f"All 7 that were passed over: {path}" in done.stderr
+        assert [json.loads(line)["place"] for line in path.read_text().splitlines()] == [
+            f"orders/0/{n}" for n in range(3, 10)
+        ]
+        again = cli.run(*arguments)
+        assert "this was replayed before: 3 messages, 7 passed over, finished at" in again.stdout
+        found = cli.json(*arguments)
+        assert (found["state"], found["written"], found["passed_over"]) == ("finished before", 3, 7)
+        assert len(stored(client, cli.topic)) == 3
+
+
+def test_which_were_passed_over_is_in_the_json(cli: Commands, tmp_path: Path) -> None:
+    make_table(tmp_path, "messages")
+    rows = [message(0, cli.topic), message(1, cli.topic, value=None, envelope=from_place(17))]
+    composed(tmp_path, rows, question=Asked(table="messages", to=cli.topic))
+    arguments = ("pipeline", "replay", "--table", "messages", "--all", "--tables", str(tmp_path), "--to", cli.topic)
+    found = cli.json(*arguments, expect=1)
+    assert (found["state"], found["written"], found["passed_over"]) == ("finished", 1, 1)
+    assert [(each["number"], each["place"]) for each in found["refusals"]] == [(2, "orders/0/17")]
+
+
+def test_ended_while_it_waits_for_a_full_topic_it_says_how_to_go_on(server: ServerProcess, tmp_path: Path) -> None:
+    make_table(tmp_path, "messages")
+    replay = composed(tmp_path, [message(n) for n in range(6)], question=Asked(table="messages", to="orders"))
+    with Client(server.base) as client:
+        client.create_topic("orders", config=TopicConfigFields(max_waiting_messages=4))
+        client.fetch("orders", "readers", wait_ms=0)
+        process = subprocess.Popen(
+            command(server, tmp_path, "--table", "messages", "--all", "--to", "orders"),
+            env=environment(PIPELINE_REPLAY_COMMIT_MESSAGES="3"),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stderr is not None
+        said = ""
+        while "the server asks to wait, and the replay does" not in said:
+            line = process.stderr.readline()
+            assert line, said
+            said += line
+        process.terminate()
+        _, err = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 130, said + err
+        assert "interrupted: 3 of 6 messages are written; the same command goes on" in err
+        assert client.writer_sequence(replay.plan.writer) == len(stored(client, "orders")) == 3
+
+
+def test_a_replay_whose_files_are_damaged_is_said_in_words(cli: Commands, tmp_path: Path) -> None:
+    make_table(tmp_path, "messages")
+    replay = composed(tmp_path, [message(0, cli.topic)], question=Asked(table="messages", to=cli.topic))
+    path = replay.path / "plan.json"
+    path.write_bytes(path.read_bytes()[:50])
+    arguments = ("pipeline", "replay", "--table", "messages", "--all", "--tables", str(tmp_path), "--to", cli.topic)
+    refused = cli.run(*arguments, expect=1)
+    assert f"{path} cannot be read: " in refused.stderr
+    assert f"or remove {replay.path}: the same command then selects anew" in refused.stderr
 
 
 # Before Spark is started

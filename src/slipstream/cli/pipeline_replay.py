@@ -22,13 +22,16 @@ if TYPE_CHECKING:
     from slipstream.client import Client
     from slipstream.pipeline.replay.asked import Asked
     from slipstream.pipeline.replay.folder import Replay
-    from slipstream.pipeline.replay.plan import Finished, Plan
+    from slipstream.pipeline.replay.plan import Finished, PassedOver, Plan
     from slipstream.pipeline.replay.replaying import Asking
     from slipstream.pipeline.replay.selection import Seen
     from slipstream.pipeline.settings import PipelineSettings
 
 CELL_CHARS = 60
 HINTED_TOPICS = 3
+EXAMPLES_MAX = 5
+"""Of messages that were passed over."""
+PASSED_OVER = "passed_over"
 NOT_ASKED = "nobody is there to be asked: say --yes to write it, or --dry-run to see what it would be"
 
 
@@ -86,7 +89,11 @@ def replay(
         question = question_of(settings, table, where, to, limit or 0)
         with Client(settings.url, retry_for_ms=RETRY_FOR_MS) as client:
             check_topics(client, [question.to] if question.to else [])
-        with asking(settings, question, again=again, dry_run=dry_run) as asked, Client(settings.url) as client:
+        with (
+            asking(settings, question, again=again, dry_run=dry_run) as asked,
+            # Who sends has patience of its own, and hears Ctrl-C meanwhile; the client would not.
+            Client(settings.url, retry_for_ms=RETRY_FOR_MS) as client,
+        ):
             found = asked.found
             if found is not None and found.finished is not None:
                 _say_finished(output, found, found.finished)
@@ -179,11 +186,13 @@ def _messages(count: int) -> str:
 
 
 def _say_finished(output: Output, found: Replay, finished: Finished) -> None:
+    passed_over = finished.counts.get(PASSED_OVER, 0)
     if output.as_json:
-        output.json(_answer(found, "finished before", finished.rows))
+        output.json(_answer(found, "finished before", finished.rows, passed_over))
         return
     at = finished.at.isoformat(" ", "seconds")
-    output.say(f"this was replayed before: {_messages(finished.rows)}, finished at {at} (replay {found.plan.id})")
+    written = f"{_messages(finished.rows - passed_over)}{_beside(passed_over)}"
+    output.say(f"this was replayed before: {written}, finished at {at} (replay {found.plan.id})")
     output.note(f"[dim]All of it once more: --again.{escape(_what_came_since(found.plan))}[/]")
 
 
@@ -201,22 +210,31 @@ def _what_came_since(plan: Plan) -> str:
 def _say_unfinished(output: Output, client: Client, found: Replay) -> None:
     from slipstream.pipeline.replay.sending import Sender  # noqa: PLC0415
 
-    stored = Sender(client, found, commit_messages=1, commit_bytes=1).stored()
+    reached = Sender(client, found, commit_messages=1, commit_bytes=1).reached()
     if output.as_json:
-        output.json(_answer(found, "unfinished", stored))
+        output.json(_answer(found, "unfinished", reached, len(found.passed_over(reached))))
         return
     output.say(
-        f"replay {found.plan.id} of this is not finished: {stored:,} of {_messages(found.plan.count)} are written; "
-        "without --dry-run it goes on"
+        f"replay {found.plan.id} of this is not finished: {_so_far(found, reached)}; without --dry-run it goes on"
     )
 
 
-def _answer(found: Replay, state: str, written: int) -> dict[str, Any]:
+def _so_far(found: Replay, reached: int) -> str:
+    passed_over = len(found.passed_over(reached))
+    return f"{reached - passed_over:,} of {_messages(found.plan.count)} are written{_beside(passed_over)}"
+
+
+def _beside(passed_over: int) -> str:
+    return f", {passed_over:,} passed over" if passed_over else ""
+
+
+def _answer(found: Replay, state: str, reached: int, passed_over: int) -> dict[str, Any]:
     plan = found.plan
     return {
         "id": plan.id,
         "state": state,
-        "written": written,
+        "written": reached - passed_over,
+        PASSED_OVER: passed_over,
         "count": plan.count,
         "left_out": plan.left_out,
         "versions": plan.versions,
@@ -249,15 +267,26 @@ def _send(
         rate=rate,
     )
     if not is_new:
-        before = sender.stored()
-        output.note(f"going on with replay {found.plan.id}: {before:,} of {_messages(found.plan.count)} are written")
+        output.note(f"going on with replay {found.plan.id}: {_so_far(found, sender.reached())}")
     with bar(output, "replaying", found.plan.count) as told, stopping(sender.stop):
-        stored = sender.send(told)
-    if stored < found.plan.count:
-        output.note(f"interrupted: {stored:,} of {_messages(found.plan.count)} are written; the same command goes on")
+        reached = sender.send(told)
+    if reached < found.plan.count:
+        output.note(f"interrupted: {_so_far(found, reached)}; the same command goes on")
         sys.exit(INTERRUPTED)
-    found.finish()
+    passed_over = found.passed_over(reached)
+    found.finish({PASSED_OVER: len(passed_over)} if passed_over else None)
+    _say_written(output, found, reached, passed_over)
+    if passed_over:
+        sys.exit(1)
+
+
+def _say_written(output: Output, found: Replay, reached: int, passed_over: list[PassedOver]) -> None:
     if output.as_json:
-        output.json(_answer(found, "finished", stored))
-    else:
-        output.say(f"{_messages(stored)} written (replay {found.plan.id})")
+        output.json(_answer(found, "finished", reached, len(passed_over)) | {"refusals": passed_over[:EXAMPLES_MAX]})
+        return
+    count = len(passed_over)
+    output.say(f"{_messages(reached - count)} written{_beside(count)} (replay {found.plan.id})")
+    for each in passed_over[:EXAMPLES_MAX]:
+        output.note(f"passed over {escape(each.place)}: {escape(each.reason)}")
+    if count > EXAMPLES_MAX:
+        output.note(f"[dim]All {count:,} that were passed over: {escape(str(found.passed_over_path))}[/]")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
 
-from slipstream.pipeline.replay import Asked, ReplayBusy, Replays
+from slipstream.pipeline.replay import Asked, PassedOver, ReplayBusy, Replays, ReplayUnreadable
 from slipstream.pipeline.replay.folder import REPLAYS, Replay
 from slipstream.pipeline.replay.plan import Part, Reached
 
@@ -74,3 +76,68 @@ def test_two_at_the_same_question_are_refused(tmp_path: Path) -> None:
             pass
         with replays.turn(Asked(table="messages")):
             pass
+
+
+def test_a_file_is_on_disk_before_it_has_its_name_and_its_name_is_before_anybody_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a power failure leaves an empty file under the name of a whole one."""
+    done: list[str] = []
+    sync, replace = os.fsync, Path.replace
+
+    def synced(descriptor: int) -> None:
+        sync(descriptor)
+        done.append(f"sync {Path(f'/proc/self/fd/{descriptor}').readlink().name}")
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            assert os.fstat(descriptor).st_size, "what is synced before it is written is not synced"
+
+    def replaced(path: Path, target: Path) -> Path:
+        done.append(f"{path.name} is {target.name}")
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", replaced)
+    made = composed(Replays(tmp_path))
+    token = made.path.name
+    plan = ["sync plan.new", "plan.new is plan.json", f"sync {token}"]
+    assert done == ["sync part-00000-a.parquet", *plan, f"sync {QUESTION.name}", f"sync {REPLAYS}"]
+    done.clear()
+    made.reach(Reached(2))
+    assert done == ["sync reached.new", "reached.new is reached.json", f"sync {token}"]
+    done.clear()
+    made.pass_over(PassedOver(1, "orders/0/7", "too large"))
+    assert done == ["sync passed_over.jsonl", f"sync {token}"]
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("plan.json", "Put it back from a copy; or remove .*: the same command then selects anew"),
+        ("reached.json", "Remove this file, and the same command goes on"),
+        ("finished.json", "Remove this file, and the same command goes on"),
+        ("passed_over.jsonl", "Mend it, or move it away"),
+    ],
+)
+@pytest.mark.parametrize("damage", [b"", b'{"rows": 1', b'{"rows": "\xff"}', b'{"rows": "many"}', b"\x00\x00\x00"])
+def test_a_file_that_is_damaged_is_named_with_what_to_do(tmp_path: Path, name: str, remedy: str, damage: bytes) -> None:
+    made = composed(Replays(tmp_path))
+    (made.path / name).write_bytes(damage + b"\n" * name.endswith("l"))
+    with pytest.raises(ReplayUnreadable, match=f"{name} cannot be read: .*{remedy}"):
+        _look(Replays(tmp_path))
+
+
+def _look(replays: Replays) -> None:
+    found = replays.newest(QUESTION)
+    assert found is not None
+    assert found.reached == Reached()
+    assert found.finished is None
+    found.passed_over(3)
+
+
+def test_what_is_damaged_and_may_be_removed_is_not_missed(tmp_path: Path) -> None:
+    made = composed(Replays(tmp_path))
+    made.reach(Reached(2))
+    made.finish()
+    for path in (made.path / "reached.json", made.path / "finished.json"):
+        path.unlink()
+    _look(Replays(tmp_path))

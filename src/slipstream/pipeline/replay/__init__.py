@@ -7,17 +7,19 @@ tables and never writes them, so it may run beside the pipeline.
 """
 
 from slipstream.pipeline.replay.asked import Asked, SlipsAsked
-from slipstream.pipeline.replay.errors import ReplayBusy, ReplayForgotten, ReplayUnfinished
+from slipstream.pipeline.replay.errors import ReplayBusy, ReplayForgotten, ReplayUnfinished, ReplayUnreadable
 from slipstream.pipeline.replay.folder import Replays
-from slipstream.pipeline.replay.plan import Finished, Plan
+from slipstream.pipeline.replay.plan import Finished, PassedOver, Plan
 
 __all__ = [
     "Asked",
     "Finished",
+    "PassedOver",
     "Plan",
     "ReplayBusy",
     "ReplayForgotten",
     "ReplayUnfinished",
+    "ReplayUnreadable",
     "Replays",
     "SlipsAsked",
 ]

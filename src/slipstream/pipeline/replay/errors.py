@@ -21,5 +21,9 @@ class ReplayForgotten(DoesNotFit):
     """The server does not remember what it was given of this replay."""
 
 
+class ReplayUnreadable(PipelineError):
+    """A file that says how a replay is cannot be read."""
+
+
 class NoSuchTopic(PipelineError):
     """Where it was to be sent there is no topic."""

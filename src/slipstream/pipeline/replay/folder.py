@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import os
 import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 import msgspec
 
 from slipstream.pipeline.errors import TablesBusy
 from slipstream.pipeline.folder_lock import locked
 from slipstream.pipeline.replay.asked import Question
-from slipstream.pipeline.replay.errors import ReplayBusy
-from slipstream.pipeline.replay.plan import Finished, Part, Plan, Reached
+from slipstream.pipeline.replay.errors import ReplayBusy, ReplayUnreadable
+from slipstream.pipeline.replay.plan import Finished, Part, PassedOver, Plan, Reached
 
 REPLAYS = "_replays"
 PLAN, REACHED, FINISHED = "plan.json", "reached.json", "finished.json"
+PASSED_OVER = "passed_over.jsonl"
+"""A line for each. It stays when all is done: somebody will look what became of them."""
 
 T = TypeVar("T")
 
@@ -41,6 +44,28 @@ class Replay:
 
     def reach(self, reached: Reached) -> None:
         _write(self.path / REACHED, reached)
+
+    @property
+    def passed_over_path(self) -> Path:
+        return self.path / PASSED_OVER
+
+    def passed_over(self, reached: int) -> list[PassedOver]:
+        """Those among the first so many. What is noted beyond was going to be passed over, and was not yet."""
+        return [each for each in _lines(self.passed_over_path, PassedOver) if each.number <= reached]
+
+    def pass_over(self, message: PassedOver) -> None:
+        """To be said before the server is told: who is killed in between must not have lost it without a word."""
+        with self.passed_over_path.open("ab") as file:
+            file.write(msgspec.json.encode(message) + b"\n")
+            _sync_file(file)
+        _sync_folder(self.path)
+
+    def take_up(self, reached: int) -> None:
+        """Forgets what is noted as passed over beyond this, and half a line at the end: it is tried once more."""
+        path = self.passed_over_path
+        if path.exists():
+            lines = [msgspec.json.encode(each) + b"\n" for each in self.passed_over(reached)]
+            _replace(path, b"".join(lines))
 
     def finish(self, counts: dict[str, int] | None = None) -> Finished:
         """What was composed is not needed any more, and may be large."""
@@ -104,6 +129,10 @@ class Composition:
         self, parts: tuple[Part, ...], versions: dict[str, int], left_out: int, newest: dict[str, int] | None = None
     ) -> Replay:
         """From now on it is one that goes on where it was."""
+        for part in parts:
+            # A plan that outlives a power failure must find all of its parts.
+            with (self.path / part.path).open("rb") as file:
+                _sync_file(file)
         plan = Plan(
             id=self.id,
             asked=self._question,
@@ -115,6 +144,8 @@ class Composition:
             made_at=dt.datetime.now(dt.UTC),
         )
         _write(self.path / PLAN, plan)
+        for folder in (self.path.parent, self.path.parent.parent):
+            _sync_folder(folder)  # they may be new
         return Replay(self.path, plan)
 
 
@@ -124,14 +155,67 @@ def _replay(path: Path) -> Replay | None:
 
 
 def _read(path: Path, kind: type[T]) -> T | None:
+    """Raises ReplayUnreadable."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return _decoded(path, path.read_bytes(), kind)
     except FileNotFoundError:
         return None
 
 
+def _lines(path: Path, kind: type[T]) -> list[T]:
+    """Without one that was cut short: what it was about to say was never done. Raises ReplayUnreadable."""
+    try:
+        *whole, _ = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return []
+    return [_decoded(path, line, kind) for line in whole]
+
+
+def _decoded(path: Path, data: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ReplayUnreadable(
+            f"{path} cannot be read: {error}. It was damaged, or changed by somebody. {_remedy(path)}"
+        ) from error
+
+
+def _remedy(path: Path) -> str:
+    if path.name == PLAN:
+        return (
+            f"Put it back from a copy; or remove {path.parent}: the same command then selects anew, and messages "
+            "that this replay had written before are written a second time"
+        )
+    if path.name == PASSED_OVER:
+        return "Mend it, or move it away: it only says which messages were passed over, and the same command goes on"
+    return "Remove this file, and the same command goes on: what is done is known elsewhere, and is not done twice"
+
+
 def _write(path: Path, what: object) -> None:
-    """All of it or nothing: who is killed leaves what was there before."""
+    _replace(path, msgspec.json.encode(what))
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """All of it or nothing: who is killed, or loses its power, leaves what was there before. Without the first sync
+    the new name may be there before what it names is, which is an empty file."""
     new = path.with_suffix(".new")
-    new.write_bytes(msgspec.json.encode(what))
+    with new.open("wb") as file:
+        file.write(data)
+        _sync_file(file)
     new.replace(path)
+    _sync_folder(path.parent)
+
+
+def _sync_file(file: IO[bytes]) -> None:
+    if file.writable():
+        file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    """The names in it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

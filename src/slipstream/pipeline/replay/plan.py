@@ -48,6 +48,16 @@ class Reached(msgspec.Struct, frozen=True):
     """What became of the rows, where that is not the same for all."""
 
 
+class PassedOver(msgspec.Struct, frozen=True):
+    """A message that the server will never take, whoever asks it."""
+
+    number: int
+    """Of the messages of the replay, from 1 on: with it behind us, so many are."""
+    place: str
+    """Which it had when it was first stored, such as orders/0/17."""
+    reason: str
+
+
 class Finished(msgspec.Struct, frozen=True):
     at: dt.datetime
     rows: int
