@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import logging
 from collections import Counter
@@ -34,7 +35,9 @@ def client_of(url: str) -> Client:
     from slipstream.client import Client  # noqa: PLC0415
 
     # Who has no room is not asked again and again: what would make room is the commit of what others have staged.
-    return Client(url, retry_for_ms=RETRY_FOR_MS)
+    client = Client(url, retry_for_ms=RETRY_FOR_MS)
+    atexit.register(client.close)
+    return client
 
 
 class Staging:
