@@ -101,10 +101,10 @@ class StepRunner:
         self._parallelism = parallelism or parallelism_of(spark)
         self._rows_max = min(step.rows, settings.step_rows) if step.kind == "frame" else settings.step_rows
         self._rows = min(self._rows_max, FIRST_ROWS)
-        self._run = secrets.token_hex(8)
-        """Of this runner: what it stages is told from what others have left, and its words from those of functions."""
         """Windows begin small, and grow while jobs are short: a model may take a second for a message, and what is
         staged waits for an hour at most."""
+        self._run = secrets.token_hex(8)
+        """Of this runner: what it stages is told from what others have left, and its words from those of functions."""
         self._sequence = 0
         self._committed = 0
         """Windows."""
