@@ -61,7 +61,7 @@ class Calls:
         is_general = found.error is not None and found.error.retryable is True
         if len(attempts) == 1:
             self._failed_alone += is_general
-            log.warning("a row of a step has failed: %s", handlers.reason(error))
+            log.warning("a row of a step has failed: %s", sendable(handlers.reason(error)))
             return [found]
         if is_general and self._failed_alone >= ALONE_MAX and not self._succeeded:
             return [found] * len(attempts)
