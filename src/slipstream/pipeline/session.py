@@ -60,6 +60,7 @@ def spark_session(
     check_place(settings.master, settings.remote)
     # PySpark's own, which says what it raises, with all stacks and what stood in the rows, to stderr, in JSON.
     logging.getLogger("SQLQueryContextLogger").disabled = True
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # which tells of every connection that it closes
     given = {**(extra or {}), **options_of(settings.spark_conf)}
     with tempfile.TemporaryDirectory(prefix="slipstream-spark-") as scratch:
         spark = _connected(settings, given) if settings.remote else _started(settings, given, scratch, said)
