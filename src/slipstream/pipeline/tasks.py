@@ -26,15 +26,20 @@ def run_tasks(spark: SparkSession, function: Callable[[bytes], bytes], orders: S
     """
     if not orders:
         return []
-    found = answers_of(spark, function, orders).toArrow()
+    count, held = len(orders), list(orders)
+    try:
+        found = answers_of(spark, function, held).toArrow()
+    finally:
+        # Frames are garbage that Python finds late, and would keep the orders of hundreds of jobs until then.
+        held.clear()
     answers = dict(zip(found.column("task").to_pylist(), found.column("answer").to_pylist(), strict=True))
-    assert len(answers) == len(orders), f"{len(answers)} of {len(orders)} tasks have answered"
-    return [answers[number] for number in range(len(orders))]
+    assert len(answers) == count, f"{len(answers)} of {count} tasks have answered"
+    return [answers[number] for number in range(count)]
 
 
-def answers_of(spark: SparkSession, function: Callable[[bytes], bytes], orders: Sequence[bytes]) -> DataFrame:
-    """The same as a frame, for those who do not want all answers at once."""
-    orders = list(orders)
+def answers_of(spark: SparkSession, function: Callable[[bytes], bytes], orders: list[bytes]) -> DataFrame:
+    """The same as a frame, for those who do not want all answers at once. The list is to stay as it is until they have
+    them."""
 
     def apply(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa  # noqa: PLC0415 - in the task
