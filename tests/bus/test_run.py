@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
 
 from prometheus_client import CollectorRegistry
 
-from slipstream.bus import Message, open_bus
+from slipstream.bus import Message, Retry, open_bus
 from slipstream.bus.drivers import Delivery
+from slipstream.bus.run import Run
+from tests.bus.conftest import OpenBus
 from tests.bus.recorder import Recorder
 from tests.client.loop import in_loop
 
@@ -186,3 +189,34 @@ async def test_there_are_never_two_handlers_at_one_message() -> None:
         assert handler.data == [b"x", b"other"], "the second attempt has not begun"
         gate.set()
         await handler.have(3)
+
+
+@in_loop
+async def test_what_is_done_is_gone_without_the_garbage_collector(new_bus: OpenBus, topic: str) -> None:
+    """It is set to look rarely where there is much to do: what it has to find makes a process grow meanwhile."""
+
+    came: set[bytes] = set()
+    all_came = asyncio.Event()
+
+    async def handler(message: Message) -> None:
+        if message.attempt == 1 and message.data == b"7":
+            raise Retry("not yet", delay_ms=0)
+        came.add(message.data)
+        if len(came) == 50:
+            all_came.set()
+
+    def left() -> int:
+        return sum(isinstance(each, Run) for each in gc.get_objects())
+
+    async with new_bus() as bus, asyncio.timeout(60):
+        await bus.subscribe(topic, "shipping", handler)
+        gc.collect()
+        gc.disable()
+        try:
+            for number in range(50):
+                await bus.publish(topic, str(number))
+            await all_came.wait()
+            while left():
+                await asyncio.sleep(0.01)  # the engine is being told of the last
+        finally:
+            gc.enable()

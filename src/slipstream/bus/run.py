@@ -27,7 +27,6 @@ class Run:
         "given_up",
         "is_handled",
         "lost",
-        "message",
         "settled",
         "task",
         "telling",
@@ -37,7 +36,6 @@ class Run:
         self._subscription = subscription
         self.delivery = delivery
         """The latest: a lease that ran out while the engine was away may come back to us."""
-        self.message = Message(subscription.topic, subscription.group, delivery, self)
         self.task: asyncio.Task[None]
         self.began_at = now
         self.extended_until = 0.0
@@ -52,6 +50,12 @@ class Run:
         """It is decided what the engine is told."""
         self.telling: asyncio.Task[None] | None = None
         """On the way to the engine, because the handler did not wait for its own end."""
+
+    @property
+    def message(self) -> Message:
+        """Made when it is asked for: were it kept, each would hold the other, and what is done would stay in memory
+        until the garbage collector finds it."""
+        return Message(self._subscription.topic, self._subscription.group, self.delivery, self)
 
     @property
     def is_told(self) -> bool:
