@@ -31,6 +31,29 @@ def test_pages_of_keys_that_have_expired_are_given_back() -> None:
     assert len(registry.pages()) < 1_000 // PAGE + 3
 
 
+def test_after_a_rush_nobody_waits_until_all_keys_are_forgotten_and_none_of_them_counts() -> None:
+    registry = Registry(1_000, 10_000)
+    for n in range(5_000):
+        registry.put(key(str(n)), Status.COMMITTED, n // 5_000)
+    assert registry.find(key("4999"), 1_000) is None
+    assert len(registry.operations) > 4_900, "it was not the business of one who asks for another"
+    registry.forget_expired(1_000, at_most=4_000)
+    assert 0 < len(registry.operations) <= 1_000
+    registry.forget_expired(1_000, at_most=4_000)
+    assert not registry.operations
+    assert not registry._expiry
+
+
+def test_a_broker_that_nobody_asks_forgets_them_too() -> None:
+    sim = Simulator()
+    sim.create()
+    sim.produce(envelope={"idempotency_key": "once"})
+    sim.commit()
+    assert sim.broker.state.produced.operations
+    sim.broker.forget_expired(sim.now_ms + sim.broker.config.idempotency_ttl_ms)
+    assert not sim.broker.state.produced.operations
+
+
 def test_a_key_that_begins_again_and_again_takes_no_more_room_each_time() -> None:
     registry = Registry(1_000, 100)
     registry.begin(key("held by someone for hours"), 0, "worker", 3_600_000)

@@ -52,6 +52,9 @@ class HasPlace(Protocol):
 
 PlaceT = TypeVar("PlaceT", bound=HasPlace)
 
+EXPIRED_KEYS_AT_ONCE = 50_000
+"""Everybody waits meanwhile, some 20 ms."""
+
 
 class Broker:
     """Topics, groups, leases and retries as a state machine.
@@ -478,6 +481,12 @@ class Broker:
     def tick(self, now_ms: int) -> None:
         """Time has passed: leases run out, retries and deadlines come due."""
         self.dispatcher.tick(now_ms)
+
+    def forget_expired(self, now_ms: int) -> None:
+        """What is asked for forgets what has expired; this is for when nobody asks."""
+        self.commits.parts.expire(now_ms)
+        for registry in (self.state.produced, self.state.batches, self.state.once):
+            registry.forget_expired(now_ms, EXPIRED_KEYS_AT_ONCE)
 
     def trim(self, now_ms: int, partition: Partition, first_index: int, first_bytes: int, first_offset: int = 0) -> int:
         """Retention gives up the records below `first_index`; returns how many of them some group had not finished.

@@ -20,6 +20,10 @@ STALE_KEPT = 1_024
 PAGE = 256
 """Operations in a page of a snapshot."""
 
+EXPIRED_AT_ONCE = 64
+"""Keys that are forgotten on the way, when another is asked for: after a rush there may be a million, and who comes
+then should not wait for all of them."""
+
 KEY_CHARS_MAX = 200
 """Longer keys are known by their digest."""
 
@@ -76,16 +80,17 @@ class Registry:
         self.operations: dict[Identity, Operation] = {}
         self.evicted = 0
         # In order of entry, which is near enough the order of expiry; an identity may stand here more than once, and
-        # only the entry that matches its operation's expiry counts.
-        self._expiry: deque[tuple[int, Identity]] = deque()
+        # only the operation that is remembered for it counts.
+        self._expiry: deque[Operation] = deque()
         self._pages: deque[tuple[int, bytes]] = deque()
         """(when the last of its operations expires, encoded)"""
         self._open_page: list[Operation] = []
 
     def find(self, identity: Identity, now_ms: int) -> Operation | None:
-        self._expire(now_ms)
+        self.forget_expired(now_ms, EXPIRED_AT_ONCE)
         operation = self.operations.get(identity)
-        # A longer lease ahead in the queue may keep an expired operation in memory for a while: it does not count.
+        # One that has expired stays in memory while many, or a longer lease, are before it in the queue: it does not
+        # count.
         return operation if operation is not None and operation.expires_ms > now_ms else None
 
     def begin(self, identity: Identity, now_ms: int, owner: str = "", lease_ms: int = 0) -> bool:
@@ -117,9 +122,15 @@ class Registry:
         expires_ms = max(now_ms, lease_until_ms) + self.ttl_ms
         operation = Operation(identity, status, expires_ms, owner, lease_until_ms, error)
         self._enter(operation)
+        return operation
+
+    def forget_expired(self, now_ms: int, at_most: int) -> None:
+        expiry = self._expiry
+        while expiry and expiry[0].expires_ms <= now_ms and at_most:
+            self._drop_first()
+            at_most -= 1
         while self._pages and self._pages[0][0] <= now_ms:
             self._pages.popleft()
-        return operation
 
     def pages(self) -> list[bytes]:
         """For a snapshot: everything that `restore` needs."""
@@ -137,11 +148,11 @@ class Registry:
             self._close_page()
         self.operations[operation.identity] = operation
         self._open_page.append(operation)
-        self._expiry.append((operation.expires_ms, operation.identity))
+        self._expiry.append(operation)
         if len(self._expiry) > 2 * len(self.operations) + STALE_KEPT:
             self._forget_stale()
         while len(self.operations) > self.max_keys:
-            self._drop_oldest()
+            self.evicted += self._drop_first()
 
     def _close_page(self) -> None:
         last_ms = max(operation.expires_ms for operation in self._open_page)
@@ -159,19 +170,9 @@ class Registry:
             raise FailedPrecondition("not owner")
         return operation
 
-    def _expire(self, now_ms: int) -> None:
-        expiry = self._expiry
-        while expiry and expiry[0][0] <= now_ms:
-            expires_ms, identity = expiry.popleft()
-            operation = self.operations.get(identity)
-            if operation is not None and operation.expires_ms == expires_ms:
-                del self.operations[identity]
-
     def _forget_stale(self) -> None:
         """A key that begins and fails over and over leaves an entry each time, kept by the longest lease before it."""
-        current = sorted((operation.expires_ms, n) for n, operation in enumerate(self.operations.values()))
-        identities = list(self.operations)
-        self._expiry = deque((expires_ms, identities[n]) for expires_ms, n in current)
+        self._expiry = deque(sorted(self.operations.values(), key=lambda operation: operation.expires_ms))
 
     def _forget_stale_pages(self) -> None:
         """Likewise: only the last word on each key is worth keeping."""
@@ -181,9 +182,10 @@ class Registry:
             page = current[start : start + PAGE]
             self._pages.append((max(operation.expires_ms for operation in page), _encode_page(page)))
 
-    def _drop_oldest(self) -> None:
-        expires_ms, identity = self._expiry.popleft()
-        operation = self.operations.get(identity)
-        if operation is not None and operation.expires_ms == expires_ms:
-            del self.operations[identity]
-            self.evicted += 1
+    def _drop_first(self) -> bool:
+        """Of the queue; returns whether that was one that is remembered."""
+        operation = self._expiry.popleft()
+        if self.operations.get(operation.identity) is not operation:
+            return False
+        del self.operations[operation.identity]
+        return True

@@ -546,7 +546,7 @@ class Engine:
         self._retention_timer = self._clock.call_at(
             self._loop, self.now_ms() + every_ms, every_ms, self._check_retention
         )
-        self.broker.commits.parts.expire(self.now_ms())
+        self.broker.forget_expired(self.now_ms())
         if self.failure is not None:
             return
         for topic in list(self.broker.state.topics.values()):  # what dies meanwhile may need a topic for dead letters
