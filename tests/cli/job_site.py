@@ -6,9 +6,6 @@ import contextlib
 import http.server
 import json
 import os
-import re
-import signal
-import subprocess
 import sys
 import threading
 import time
@@ -19,9 +16,9 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from slipstream.cli import main
+from tests.program import Program
 
-TAKING = re.compile(r"taking jobs at (http://[^ ]+)/jobs")
-WORKING = re.compile(r"(a worker of) \d+ downloads at a time on the")
+READY = r"taking jobs at (http://[^ ]+)/jobs|a worker of \d+ downloads at a time on the"
 OURS = ("SLIPSTREAM_", "MESSAGE_BUS_", "BUS_", "NATS_", "PUBSUB_", "JOBS_")
 
 
@@ -71,40 +68,19 @@ def web_server() -> Iterator[Web]:
         made.close()
 
 
-class Process:
+class Process(Program):
     """`slipstream …` that runs until it is told to end."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-        self.url = ""
-        self.lines: list[str] = []
-        self._ready = threading.Event()
-        self._reading = threading.Thread(target=self._read, daemon=True)
-        self._reading.start()
-
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.lines.append(line)
-            if found := TAKING.search(line) or WORKING.search(line):
-                self.url = found[1]
-                self._ready.set()
-        self._ready.set()
-
-    @property
-    def log(self) -> str:
-        return "".join(self.lines)
+    url = ""
 
     def await_ready(self) -> None:
-        assert self._ready.wait(60), self.log
-        assert self.url, self.log
+        self.url = self.wait_for(READY)[1] or ""
 
-    def stop(self) -> None:
-        """Politely; it ends well, and without a traceback."""
-        self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(60)
-        self._reading.join(10)
-        assert (code, "Traceback" in self.log) == (0, False), self.log
+    def stop(self) -> int:
+        """It ends well, and without a traceback."""
+        code = super().stop()
+        assert (code, "Traceback" in self.said) == (0, False), self.said
+        return code
 
 
 def environment(directory: Path, **variables: str) -> dict[str, str]:
@@ -126,20 +102,14 @@ def environment(directory: Path, **variables: str) -> dict[str, str]:
 @contextlib.contextmanager
 def running(directory: Path, *arguments: str, **variables: str) -> Iterator[Process]:
     """`slipstream jobs …`, ready for work; killed at the end unless it was stopped."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "slipstream", "jobs", *arguments],
-        cwd=directory,
-        env=environment(directory, **variables),
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            started = Process(process)
-            started.await_ready()
-            yield started
-        finally:
-            process.kill()
-            process.wait(30)
+    started = Process(
+        [sys.executable, "-m", "slipstream", "jobs", *arguments], environment(directory, **variables), directory
+    )
+    try:
+        started.await_ready()
+        yield started
+    finally:
+        started.kill()
 
 
 class Jobs:

@@ -33,7 +33,7 @@ def refused(directory: Path, *arguments: str, **variables: str) -> str:
 
 def test_all_of_it_in_one_process_stores_and_remembers_what_it_did(tmp_path: Path, web: Web) -> None:
     with running(tmp_path, "run", "--port", "0", "--concurrency", "4") as process:
-        assert "on the embedded bus, with a worker of 4 downloads at a time" in process.log
+        assert "on the embedded bus, with a worker of 4 downloads at a time" in process.said
         jobs = Jobs(process.url)
         job_id = jobs.submit(f"{web.url}/ok/a.txt", f"{web.url}/ok/b.txt", f"{web.url}/gone/c.txt")
         found = jobs.json("status", job_id, "--wait", expect=1)

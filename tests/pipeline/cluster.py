@@ -5,13 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
-import signal
 import socket
-import subprocess
 import sys
 import sysconfig
-import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Self
@@ -19,8 +15,7 @@ from typing import Self
 import pyspark
 
 from slipstream.pipeline.java import find_java
-
-START_TIMEOUT_S = 120.0
+from tests.program import Program
 
 
 class Cluster:
@@ -37,11 +32,11 @@ class Cluster:
     def __enter__(self) -> Self:
         try:
             master = self._start("master", "org.apache.spark.deploy.master.Master", "--port", "0", "--webui-port", "0")
-            self.master = master.said(re.compile(r"Starting Spark master at (spark://\S+)"))
+            self.master = master.wait_for(r"Starting Spark master at (spark://\S+)")[1]
             for number in range(self._count):
                 self.workers.append(self._start_worker(number))
             for worker in self.workers:
-                worker.said(re.compile(r"Successfully (registered) with master"))
+                worker.wait_for("Successfully registered with master")
         except BaseException:
             self.__exit__()
             raise
@@ -107,14 +102,14 @@ def connect_server(folder: Path) -> Iterator[str]:
     python = {"PYSPARK_PYTHON": str(_python_without_package(folder))}
     server = Daemon(command, folder, "connect", python)
     try:
-        server.said(re.compile(r"Spark Connect server (started) at"))
+        server.wait_for("Spark Connect server started at")
         yield f"sc://127.0.0.1:{port}"
     finally:
         server.kill()
 
 
-class Daemon:
-    """A process in a group of its own, with those that it starts."""
+class Daemon(Program):
+    """Of Spark's own; executors are in the process group of their worker."""
 
     def __init__(self, command: list[str], folder: Path, name: str, extra: Mapping[str, str] | None = None) -> None:
         home = Path(pyspark.__file__).parent
@@ -127,55 +122,8 @@ class Daemon:
             "SPARK_LOCAL_DIRS": str(folder / f"{name}-local"),
             **(extra or {}),
         }
-        self._log = folder / f"{name}.log"
-        self._lines: list[str] = []
-        self._news = threading.Condition()
-        self._process = subprocess.Popen(
-            [str(home / "bin" / "spark-class"), *command],
-            env=environment,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        with self._log.open("w") as log, self._process.stdout as lines:
-            for line in lines:
-                log.write(line)
-                log.flush()
-                with self._news:
-                    self._lines.append(line)
-                    self._news.notify_all()
-        with self._news:
-            self._lines.append("")
-            self._news.notify_all()
-
-    def said(self, pattern: re.Pattern[str]) -> str:
-        """Waits until it has."""
-
-        def found() -> re.Match[str] | None:
-            return next((match for line in self._lines if (match := pattern.search(line))), None)
-
-        with self._news:
-            self._news.wait_for(lambda: found() or "" in self._lines, START_TIMEOUT_S)
-            match = found()
-        assert match is not None, f"{self._log.name} has not said {pattern.pattern!r}:\n{''.join(self._lines)}"
-        return match[1]
-
-    def kill(self) -> None:
-        """Executors are in the group of their worker."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self._reader.join()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        start = str(home / "bin" / "spark-class")
+        super().__init__([start, *command], environment, folder, log=folder / f"{name}.log")
 
 
 def _python_without_package(folder: Path) -> Path:

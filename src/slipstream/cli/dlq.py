@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import rich_click as click
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from slipstream.cli.complete import complete_topic
-from slipstream.cli.output import EXIT_CODES, INTERRUPTED, Output, payload_text, speaks
+from slipstream.cli.output import EXIT_CODES, INTERRUPTED, Output, counted, payload_text, speaks
+from slipstream.cli.progress import bar
 from slipstream.cli.values import PlaceName, PlaceOf, When, time_text
 
 if TYPE_CHECKING:
@@ -138,28 +138,21 @@ def redrive(
     from slipstream.api import Place  # noqa: PLC0415
 
     selection["messages"] = [Place(place.partition, place.offset) for place in places] or None
-    counted = client.redrive(topic, dry_run=True, **(selection | {"rate": None})).wait()
-    if dry_run or not counted.redriven:
-        _answer(output, msgspec.structs.replace(counted, dry_run=dry_run))
+    found = client.redrive(topic, dry_run=True, **(selection | {"rate": None})).wait()
+    if dry_run or not found.redriven:
+        _answer(output, msgspec.structs.replace(found, dry_run=dry_run))
         return
     if not yes:
         target = selection["to"] or "where they came from"
-        click.confirm(f"Send {_letters(counted.redriven)} of {topic} to {target}?", abort=True, err=True)
+        click.confirm(f"Send {counted(found.redriven, 'dead letter')} of {topic} to {target}?", abort=True, err=True)
     started = client.redrive(topic, **selection)
-    _answer(output, started.status if no_wait else _follow(output, started, counted.redriven))
-
-
-def _letters(count: int) -> str:
-    return f"{count:,} dead letter" + ("" if count == 1 else "s")
+    _answer(output, started.status if no_wait else _follow(output, started, found.redriven))
 
 
 def _follow(output: Output, started: SyncRedrive, total: int) -> RedriveStatus:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    hidden = output.as_json or not sys.stderr.isatty()
     try:
-        with Progress(*columns, console=output.err, transient=True, disable=hidden) as progress:
-            task = progress.add_task("redriving", total=total)
-            return started.wait(lambda status: progress.update(task, completed=status.redriven))
+        with bar(output, "redriving", total) as told:
+            return started.wait(lambda status: told(status.redriven))
     except KeyboardInterrupt:
         status = started.cancel()
         output.note(f"cancelled: {status.redriven:,} were sent back; the same command sends the rest")
@@ -175,7 +168,7 @@ def _answer(output: Output, status: RedriveStatus) -> None:
         return
     verb = "would be sent back" if status.dry_run else "sent back"
     before = f"; {status.skipped:,} before" if status.skipped else ""
-    output.say(f"{_letters(status.redriven)} {verb}{before}")
+    output.say(f"{counted(status.redriven, 'dead letter')} {verb}{before}")
 
 
 @dlq.command(epilog=EXIT_CODES)

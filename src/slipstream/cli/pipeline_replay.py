@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import datetime as dt
 import sys
-from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from slipstream.cli.complete import complete_table, complete_topic
-from slipstream.cli.output import EXIT_CODES, INTERRUPTED, RETRY_FOR_MS, Output, answering, client_advice, payload_text
+from slipstream.cli.output import EXIT_CODES, INTERRUPTED, RETRY_FOR_MS, Output, answering, client_advice, counted
 from slipstream.cli.pipeline_run import stopping
+from slipstream.cli.progress import bar
+from slipstream.cli.replay_asking import agreed, need_answer, note_spark, replay_settings, show_sample
 from slipstream.cli.spark_options import spark_options
 from slipstream.cli.table_folder import exit_code
 
@@ -27,12 +25,10 @@ if TYPE_CHECKING:
     from slipstream.pipeline.replay.selection import Seen
     from slipstream.pipeline.settings import PipelineSettings
 
-CELL_CHARS = 60
 HINTED_TOPICS = 3
 EXAMPLES_MAX = 5
 """Of messages that were passed over."""
 PASSED_OVER = "passed_over"
-NOT_ASKED = "nobody is there to be asked: say --yes to write it, or --dry-run to see what it would be"
 
 
 @click.command(epilog=EXIT_CODES)
@@ -108,18 +104,6 @@ def replay(
                     _send(output, settings, client, replay, rate, is_new=found is None)
 
 
-def replay_settings(given: Mapping[str, Any]) -> PipelineSettings:
-    from slipstream.pipeline.settings import load_settings  # noqa: PLC0415
-
-    return load_settings({name: value for name, value in given.items() if value is not None})
-
-
-def need_answer(*, yes: bool, dry_run: bool) -> None:
-    """Before Spark is started: it takes half a minute."""
-    if not yes and not dry_run and not sys.stdin.isatty():
-        raise click.UsageError(NOT_ASKED)
-
-
 # What there is
 
 
@@ -129,32 +113,11 @@ def _composed(output: Output, asked: Asking, client: Client, *, yes: bool, dry_r
     def agree(seen: Seen) -> bool:
         show_sample(output, seen.sample)
         _say_seen(output, question, seen, dry_run=dry_run)
-        if dry_run or not seen.count:
-            return False
-        return yes or click.confirm(f"Write {_messages(seen.count)} to {_where_to(seen)}?", abort=True, err=True)
+        asking = f"Write {counted(seen.count, 'message')} to {_where_to(seen)}?"
+        return agreed(asking, seen.count, yes=yes, dry_run=dry_run)
 
     note_spark(output, asked.settings, question.table)
     return asked.compose(client, agree)
-
-
-def note_spark(output: Output, settings: PipelineSettings, table: str) -> None:
-    from slipstream.pipeline.spark_place import shown  # noqa: PLC0415
-
-    where = shown(settings.remote) if settings.remote else settings.master
-    output.note(f"[dim]starting Spark ({escape(where)}) to look at {table}[/]")
-
-
-def show_sample(output: Output, sample: list[dict[str, Any]]) -> None:
-    if sample and not output.as_json:
-        output.table([name.upper() for name in sample[0]], [[_cell(value) for value in row.values()] for row in sample])
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, bytes):
-        text = payload_text(value)
-    else:
-        text = value.isoformat(" ", "milliseconds") if isinstance(value, dt.datetime) else str(value)
-    return text if len(text) <= CELL_CHARS else f"{text[: CELL_CHARS - 1]}…"
 
 
 def _say_seen(output: Output, question: Asked, seen: Seen, *, dry_run: bool) -> None:
@@ -169,17 +132,13 @@ def _say_seen(output: Output, question: Asked, seen: Seen, *, dry_run: bool) -> 
         output.say(f"nothing to replay: no row of {question.table} is selected{left_out}")
         return
     would = "would go" if dry_run else "go"
-    output.say(f"{_messages(seen.count)} from {question.table} {would} to {escape(_where_to(seen))}{left_out}")
+    output.say(f"{counted(seen.count, 'message')} from {question.table} {would} to {escape(_where_to(seen))}{left_out}")
 
 
 def _where_to(seen: Seen) -> str:
     if len(seen.topics) == 1:
         return next(iter(seen.topics))
     return ", ".join(f"{name} ({count:,})" for name, count in seen.topics.items())
-
-
-def _messages(count: int) -> str:
-    return f"{count:,} message" + ("" if count == 1 else "s")
 
 
 # What was there before
@@ -191,7 +150,7 @@ def _say_finished(output: Output, found: Replay, finished: Finished) -> None:
         output.json(_answer(found, "finished before", finished.rows, passed_over))
         return
     at = finished.at.isoformat(" ", "seconds")
-    written = f"{_messages(finished.rows - passed_over)}{_beside(passed_over)}"
+    written = f"{counted(finished.rows - passed_over, 'message')}{_beside(passed_over)}"
     output.say(f"this was replayed before: {written}, finished at {at} (replay {found.plan.id})")
     output.note(f"[dim]All of it once more: --again.{escape(_what_came_since(found.plan))}[/]")
 
@@ -221,7 +180,7 @@ def _say_unfinished(output: Output, client: Client, found: Replay) -> None:
 
 def _so_far(found: Replay, reached: int) -> str:
     passed_over = len(found.passed_over(reached))
-    return f"{reached - passed_over:,} of {_messages(found.plan.count)} are written{_beside(passed_over)}"
+    return f"{reached - passed_over:,} of {counted(found.plan.count, 'message')} are written{_beside(passed_over)}"
 
 
 def _beside(passed_over: int) -> str:
@@ -242,16 +201,6 @@ def _answer(found: Replay, state: str, reached: int, passed_over: int) -> dict[s
 
 
 # Writing
-
-
-@contextlib.contextmanager
-def bar(output: Output, what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """To be told how many are done."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    hidden = output.as_json or not sys.stderr.isatty()
-    with Progress(*columns, console=output.err, transient=True, disable=hidden) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda done: progress.update(task, completed=done)
 
 
 def _send(
@@ -285,7 +234,7 @@ def _say_written(output: Output, found: Replay, reached: int, passed_over: list[
         output.json(_answer(found, "finished", reached, len(passed_over)) | {"refusals": passed_over[:EXAMPLES_MAX]})
         return
     count = len(passed_over)
-    output.say(f"{_messages(reached - count)} written{_beside(count)} (replay {found.plan.id})")
+    output.say(f"{counted(reached - count, 'message')} written{_beside(count)} (replay {found.plan.id})")
     for each in passed_over[:EXAMPLES_MAX]:
         output.note(f"passed over {escape(each.place)}: {escape(each.reason)}")
     if count > EXAMPLES_MAX:

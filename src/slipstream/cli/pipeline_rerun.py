@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 from rich.markup import escape
 
-from slipstream.cli.output import EXIT_CODES, INTERRUPTED, Output, answering
-from slipstream.cli.pipeline_replay import bar, need_answer, note_spark, replay_settings, show_sample
+from slipstream.cli.output import EXIT_CODES, INTERRUPTED, Output, answering, counted
+from slipstream.cli.progress import bar
+from slipstream.cli.replay_asking import agreed, need_answer, note_spark, replay_settings, show_sample
 from slipstream.cli.slip_store import existing_store, slip_settings
 from slipstream.cli.slip_store import exit_code as slip_exit_code
 from slipstream.cli.spark_options import spark_options
@@ -114,9 +115,8 @@ def _composed(
     def agree(seen: SeenRuns) -> bool:
         show_sample(output, seen.sample)
         _say_seen(output, question, seen, dry_run=dry_run)
-        if dry_run or not seen.count:
-            return False
-        return yes or click.confirm(f"Run {_slips(seen.count)} again from {question.from_step}?", abort=True, err=True)
+        asked = f"Run {counted(seen.count, 'slip')} again from {question.from_step}?"
+        return agreed(asked, seen.count, yes=yes, dry_run=dry_run)
 
     note_spark(output, asked.settings, "slip_runs")
     return asked.compose_runs(between, agree)
@@ -136,11 +136,7 @@ def _say_seen(output: Output, question: SlipsAsked, seen: SeenRuns, *, dry_run: 
         output.say(f"nothing to run again: no slip failed at {escape(question.failed_at)} then{beside}")
         return
     would = "would be run" if dry_run else "are to be run"
-    output.say(f"{_slips(seen.count)} {would} again from {escape(question.from_step)}{beside}")
-
-
-def _slips(count: int) -> str:
-    return f"{count:,} slip" + ("" if count == 1 else "s")
+    output.say(f"{counted(seen.count, 'slip')} {would} again from {escape(question.from_step)}{beside}")
 
 
 def _say_unfinished(output: Output, found: Replay) -> None:
@@ -148,14 +144,16 @@ def _say_unfinished(output: Output, found: Replay) -> None:
         output.json({"id": found.plan.id, "count": found.plan.count, "done": found.reached.rows})
         return
     output.say(
-        f"replay {found.plan.id} of this is not finished: {found.reached.rows:,} of {_slips(found.plan.count)} are "
-        "done; without --dry-run it goes on"
+        f"replay {found.plan.id} of this is not finished: {_so_far(found, found.reached)}; without --dry-run it goes on"
     )
 
 
 def _note_unfinished(output: Output, found: Replay) -> None:
-    done = f"{found.reached.rows:,} of {_slips(found.plan.count)} are done"
-    output.note(f"going on with replay {found.plan.id}: {done}")
+    output.note(f"going on with replay {found.plan.id}: {_so_far(found, found.reached)}")
+
+
+def _so_far(found: Replay, reached: Reached) -> str:
+    return f"{reached.rows:,} of {counted(found.plan.count, 'slip')} are done"
 
 
 # Running them again
@@ -164,8 +162,7 @@ def _note_unfinished(output: Output, found: Replay) -> None:
 def _rerun(output: Output, slips: SlipSettings, found: Replay, question: SlipsAsked, rate: float | None) -> None:
     reached, refusals = asyncio.run(_rerun_in_loop(output, slips, found, question, rate))
     if reached.rows < found.plan.count:
-        done = f"{reached.rows:,} of {_slips(found.plan.count)} are done"
-        output.note(f"interrupted: {done}; the same command goes on")
+        output.note(f"interrupted: {_so_far(found, reached)}; the same command goes on")
         sys.exit(INTERRUPTED)
     found.finish(reached.counts)
     _answer(output, found, question, reached, refusals)
@@ -197,9 +194,8 @@ def _answer(output: Output, found: Replay, question: SlipsAsked, reached: Reache
             (counts[REFUSED], "cannot be run again from there"),
         ]
         beside = "".join(f"; {count:,} {reason}" for count, reason in words if count)
-        output.say(
-            f"{_slips(counts[RERUN])} run again from {escape(question.from_step)}{beside} (replay {found.plan.id})"
-        )
+        slips, step = counted(counts[RERUN], "slip"), escape(question.from_step)
+        output.say(f"{slips} run again from {step}{beside} (replay {found.plan.id})")
         for refusal in refusals:
             output.note(f"[dim]{escape(refusal.correlation_id)}: {escape(refusal.reason)}[/]")
     if counts[GONE] or counts[REFUSED]:
