@@ -206,10 +206,11 @@ async def test_what_is_done_is_gone_without_the_garbage_collector(new_bus: OpenB
             all_came.set()
 
     def left() -> int:
-        return sum(isinstance(each, Run) for each in gc.get_objects())
+        runs = (each for each in gc.get_objects() if isinstance(each, Run))
+        return sum(run._subscription is subscription for run in runs)
 
     async with new_bus() as bus, asyncio.timeout(60):
-        await bus.subscribe(topic, "shipping", handler)
+        subscription = await bus.subscribe(topic, "shipping", handler)
         gc.collect()
         gc.disable()
         try:
