@@ -15,6 +15,7 @@ run: setup ## serve on http://127.0.0.1:8080 from ./slipstream-data
 	$(BIN)/slipstream serve $(ARGS)
 
 test: setup pubsub-server ## everything, slow tests too, in parallel
+	$(BIN)/slipstream pipeline prepare
 	$(BIN)/pytest $(ARGS)
 
 check: setup ## lint and types

@@ -26,7 +26,7 @@ from slipstream.client import Client
 from slipstream.jobs.messages import JobState, JobStatus, encode
 from slipstream.pipeline.queries import QUERIES
 from slipstream.pipeline.run import Pipeline, Watch
-from slipstream.pipeline.session import spark_session
+from slipstream.pipeline.session import JAVA_OPTIONS, spark_session
 from slipstream.pipeline.settings import PipelineSettings, load_settings
 from slipstream.pipeline.stream import Told
 
@@ -90,7 +90,7 @@ def measure_reading(plan: Plan) -> Read:
     settings = load_settings({"master": "local[2]", "driver_memory": "3g"}, {})
     produce(url, "bench", plan.messages)
     settle(url, "bench")
-    with spark_session(settings, folder / "spark.log", {"spark.driver.extraJavaOptions": ""}) as spark:
+    with spark_session(settings, folder / "spark.log", {JAVA_OPTIONS: ""}) as spark:
         read_s, parquet_s = reading(spark, url, folder / "parquet", plan.messages)
     return Read(read_s=read_s, parquet_s=parquet_s)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from slipstream.pipeline.session import LOCAL, spark_session
+from slipstream.pipeline.session import spark_session
 from slipstream.pipeline.settings import load_settings
 from tests.pipeline.cluster import Cluster, connect_server
 
@@ -20,9 +20,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """As the pipeline starts it, on two cores; and what a test leaves behind goes with its folder."""
     home = tmp_path_factory.mktemp("spark")
     settings = load_settings({"master": "local[2]", "driver_memory": "1g", "shuffle_partitions": 2}, {})
-    java = "spark.driver.extraJavaOptions"
     extra = {
-        java: f"{LOCAL[java]} -XX:+UseSerialGC -Dderby.system.home={home}",
+        "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -Dderby.system.home={home}",
         "spark.local.dir": str(home / "local"),
     }
     with spark_session(settings, home / "spark.log", extra) as session:

@@ -6,6 +6,7 @@ import rich_click as click
 
 from slipstream.cli.pipeline_backfill import backfill
 from slipstream.cli.pipeline_maintain import maintain
+from slipstream.cli.pipeline_prepare import prepare
 from slipstream.cli.pipeline_replay import replay
 from slipstream.cli.pipeline_report import report
 from slipstream.cli.pipeline_rerun import rerun
@@ -22,5 +23,5 @@ def pipeline() -> None:
     need_pipeline()
 
 
-for command in (run, backfill, replay, rerun, maintain, report):
+for command in (run, backfill, replay, rerun, maintain, report, prepare):
     pipeline.add_command(command)

@@ -75,6 +75,20 @@ def find_java(environment: Mapping[str, str] | None = None, places: Sequence[str
     )
 
 
+def cache_folder(environment: Mapping[str, str]) -> Path:
+    """For what can be made again."""
+    return Path(environment.get("XDG_CACHE_HOME") or f"{_home(environment)}/.cache") / "slipstream"
+
+
+def _home(environment: Mapping[str, str]) -> str:
+    return environment.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 - raises nothing where there is no home
+
+
+def release_of(home: Path) -> int:
+    """17, say; 0 where it does not tell."""
+    return _release(home)[0]
+
+
 def _candidates(environment: Mapping[str, str], places: Sequence[str]) -> Iterator[tuple[str, Path]]:
     """Where it is from, and what to start."""
     if home := environment.get("JAVA_HOME", "").strip():
@@ -92,7 +106,7 @@ def _candidates(environment: Mapping[str, str], places: Sequence[str]) -> Iterat
 
 def _installed(environment: Mapping[str, str], places: Sequence[str]) -> list[Path]:
     """The newest first, of those that Spark was tried on; links to the same one once."""
-    user = environment.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 - raises nothing where there is no home
+    user = _home(environment)
     found: dict[Path, tuple[int, ...]] = {}
     for place in places:
         base, _, pattern = place.replace("~", user, 1).partition("*")
@@ -103,13 +117,17 @@ def _installed(environment: Mapping[str, str], places: Sequence[str]) -> list[Pa
     return sorted(found, key=lambda home: (found[home][0] <= NEWEST_TRIED, found[home]), reverse=True)
 
 
+def release_text(home: Path) -> str:
+    """What its own file says of it; nothing where there is none."""
+    try:
+        return (home / "release").read_text(errors="replace")
+    except OSError:
+        return ""
+
+
 def _release(home: Path) -> tuple[int, ...]:
     """As its own file says, without starting it; 0 where it says nothing."""
-    try:
-        text = (home / "release").read_text(errors="replace")
-    except OSError:
-        return (0,)
-    said = re.search(r'^JAVA_VERSION="([0-9._]+)', text, re.MULTILINE)
+    said = re.search(r'^JAVA_VERSION="([0-9._]+)', release_text(home), re.MULTILINE)
     return _numbers(said[1]) if said else (0,)
 
 
@@ -169,8 +187,7 @@ def _without_module(home: Path, environment: Mapping[str, str]) -> Path:
     """A folder like its own, but for a `java` that passes over what Spark adds."""
     script = _SCRIPT.format(module=MODULE, java=shlex.quote(str(home / "bin" / "java")))
     name = hashlib.sha256(f"{home}\n{script}".encode()).hexdigest()[:16]
-    cache = Path(environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or "~").expanduser() / ".cache")
-    place = cache / "slipstream" / "java" / name
+    place = cache_folder(environment) / "java" / name
     if (place / "bin" / "java").is_file():
         return place
     try:

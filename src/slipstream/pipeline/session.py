@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slipstream.pipeline.class_archive import archive_for
 from slipstream.pipeline.java import find_java
 from slipstream.pipeline.shipping import pack
 from slipstream.pipeline.spark_place import check_place, is_local, options_of
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from slipstream.pipeline.settings import PipelineSettings
 
 _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
+
+JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
+"""Those of `spark.driver.extraJavaOptions` come behind them, and are whoever's who wants some."""
 
 SESSION = {"spark.sql.session.timeZone": "UTC"}
 
@@ -44,7 +48,7 @@ LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     # Tasks are Python's, and what is left is small: Java's second compiler takes longer than it saves.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    JAVA_OPTIONS: "-XX:TieredStopAtLevel=1",
     # Elsewhere it starts before our package is there.
     "spark.python.daemon.module": "slipstream.pipeline.daemon",
 }
@@ -78,7 +82,8 @@ def spark_session(
 
 def _started(settings: PipelineSettings, given: Mapping[str, str], scratch: str, said: Path | None) -> SparkSession:
     """With a driver in this process."""
-    os.environ["JAVA_HOME"] = str(find_java())
+    java = find_java()
+    os.environ["JAVA_HOME"] = str(java)
     local = is_local(settings.master)
     if named := given.get("spark.pyspark.python"):  # which only spark-submit would look at
         os.environ["PYSPARK_PYTHON"] = named
@@ -89,6 +94,7 @@ def _started(settings: PipelineSettings, given: Mapping[str, str], scratch: str,
     options = {
         **STREAMING,
         **(LOCAL if local else {}),
+        JAVA_OPTIONS: f"{LOCAL[JAVA_OPTIONS] if local else ''} {archive_for(java).options}".strip(),
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
         "spark.driver.memory": settings.driver_memory,
         "spark.sql.warehouse.dir": scratch,
