@@ -25,9 +25,9 @@ def assert_all_same(found: Path, wanted: Path) -> None:
 
 
 def test_many_small_batches_come_to_the_same_as_one(spark: SparkSession, tmp_path: Path) -> None:
-    with told(2_000) as broker:
+    with told(1_200) as broker:
         make(spark, broker.url, tmp_path / "one")
-        make(spark, broker.url, tmp_path / "many", batch_rows=300)
+        make(spark, broker.url, tmp_path / "many", batch_rows=250)
     assert_all_same(tmp_path / "many", tmp_path / "one")
 
 
