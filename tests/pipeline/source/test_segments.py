@@ -80,7 +80,9 @@ def test_a_directory_of_another_server_is_not_looked_into(server: ServerProcess,
         found = listed(client)
     assert sees_directory(found)
     copy = tmp_path / "copy"
+    server.crash()  # or it would merge files while they are copied
     shutil.copytree(server.data, copy)
+    assert sees_directory(_elsewhere(found, copy))
     (copy / "LOCK").write_text("1\nanother\n")
     assert not sees_directory(_elsewhere(found, copy))
     (copy / "LOCK").unlink()
