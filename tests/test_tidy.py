@@ -36,6 +36,7 @@ MAY_NOT_KNOW: dict[str, set[str]] = {
     "variables": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
     "references": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
     "threads": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
+    "endings": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
     "writer": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
     "log_columns": {"api", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
     "limits": {"api", "record", "broker", "store", "engine", "router", "server", "settings", *ABOVE},

@@ -74,8 +74,9 @@ class Archive(msgspec.Struct, frozen=True):
 
 
 def archive_for(java: Path) -> Archive:
-    """Whether it is there or not."""
+    """Whether it is there or not. Java takes none of other files, or of other times, than those it was made of."""
     spark = Path(pyspark.__file__).parent
-    what = f"{spark}\n{pyspark.__version__}\n{java.resolve()}\n{release_text(java)}"
+    jars = [(each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in sorted((spark / "jars").iterdir())]
+    what = f"{spark}\n{jars}\n{java.resolve()}\n{release_text(java)}"
     name = hashlib.sha256(what.encode()).hexdigest()[:16]
     return Archive(cache_folder(os.environ) / "spark" / f"{name}.classes", release_of(java))

@@ -62,8 +62,7 @@ def spark_session(
     in the way, and when something is wrong somebody wants to read it. Executors that are not of this machine are sent
     our package. Raises InvalidPipeline and SparkUnreachable."""
     check_place(settings.master, settings.remote)
-    # PySpark's own, which says what it raises, with all stacks and what stood in the rows, to stderr, in JSON.
-    logging.getLogger("SQLQueryContextLogger").disabled = True
+    _hush_pyspark()
     logging.getLogger("py4j").setLevel(logging.WARNING)  # which tells of every connection that it closes
     given = {**(extra or {}), **options_of(settings.spark_conf)}
     with tempfile.TemporaryDirectory(prefix="slipstream-spark-") as scratch:
@@ -78,6 +77,14 @@ def spark_session(
             yield spark
         finally:
             spark.stop()
+
+
+def _hush_pyspark() -> None:
+    """PySpark says what it raises, with all stacks and what stood in the rows, to stderr, in JSON. That logger has a
+    level above all, and is not disabled: whoever sets up logs later, as uvicorn does, enables all of them."""
+    from pyspark.logger import PySparkLogger  # noqa: PLC0415 - an extra
+
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
 
 
 def _started(settings: PipelineSettings, given: Mapping[str, str], scratch: str, said: Path | None) -> SparkSession:

@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from slipstream.bus import Message, Subscription
+from slipstream.endings import end_tasks
 from slipstream.slip import clock
 from slipstream.slip.control import Deadline
 from slipstream.slip.event import Event, Malformed, RoutingStep, Status, StepError, decode, encode
@@ -79,8 +80,7 @@ class RunningAggregator(RunningStation):
         if self._chunks is not None:
             await self._chunks.close(self._bus.settings.drain_timeout_ms / 1000)
         if self._ticking is not None:
-            self._ticking.cancel()
-            await asyncio.wait({self._ticking})
+            await end_tasks(self._ticking)
         await super().stop()
 
     # Pieces

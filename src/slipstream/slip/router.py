@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from slipstream.bus import Bus, Message, Subscription
+from slipstream.endings import end_tasks
 from slipstream.slip import clock, elsewhere, hints
 from slipstream.slip.control import QUEUE, Begin, Cancel, Deadline, Signal, TimedOut, decode_errand
 from slipstream.slip.dead_letter import dead_letter
@@ -138,9 +139,7 @@ class RunningRouter:
             self._tasks.append(asyncio.create_task(routes.run()))
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
         drain_s = self._bus.settings.drain_timeout_ms / 1000
         await asyncio.gather(*(subscription.close(drain_s) for subscription in self._subscriptions))
 

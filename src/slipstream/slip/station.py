@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from slipstream import handlers
 from slipstream.bus import InvalidArgument, Message, Reject, Retry, Subscription
+from slipstream.endings import end_tasks
 from slipstream.slip import clock, hints
 from slipstream.slip.advance import Send, advance
 from slipstream.slip.errors import Pause, Skip, StepFailed
@@ -88,8 +89,7 @@ class RunningStation:
 
     async def stop(self) -> None:
         if self._watch is not None:
-            self._watch.cancel()
-            await asyncio.wait({self._watch})
+            await end_tasks(self._watch)
         await self._leave()
         self._threads.close()
 

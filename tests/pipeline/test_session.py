@@ -1,0 +1,24 @@
+"""The session of Spark."""
+
+from __future__ import annotations
+
+import logging
+import logging.config
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import PySparkException
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_what_spark_raises_is_raised_and_not_said_whoever_sets_up_logs(
+    spark: SparkSession, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server in the same process may: it enables every logger there is."""
+    logging.config.dictConfig({"version": 1, "disable_existing_loggers": False})
+    with pytest.raises(PySparkException, match="CAST_INVALID_INPUT"):
+        spark.sql("SELECT CAST('a secret' AS INT)").collect()
+    assert "a secret" not in capfd.readouterr().err
+    assert "a secret" not in caplog.text
