@@ -9,8 +9,8 @@ AGAIN_S = 1.0
 
 
 async def end_tasks(*tasks: asyncio.Task[None]) -> None:
-    """Returns when all have ended. Each is cancelled until it has: the client of Redis takes our cancellation for its own
-    when it comes as its timeout runs out, and the loop around it would go on for ever.
+    """Returns when all have ended. Each is cancelled until it has: the client of Redis takes our cancellation for its
+    own when it comes as its timeout runs out, and the loop around it would go on for ever.
 
     Example:
         await end_tasks(self._watch)
