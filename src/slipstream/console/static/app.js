@@ -1,0 +1,185 @@
+// The frame around the pages: rail, search, status line, and which page is open.
+
+import { get, query } from "./lib/api.js";
+import { h, mount } from "./lib/dom.js";
+import { count, span } from "./lib/format.js";
+import { begin, overview, watch } from "./lib/overview.js";
+import { parse, to } from "./lib/router.js";
+import { errorBox } from "./parts/notice.js";
+
+// Each module has `title(parts)` and `show(root, {parts, query, signal})`; the signal is aborted when the page is left.
+const PAGES = {
+  "": () => import("./pages/overview.js"),
+  topics: () => import("./pages/topics.js"),
+  groups: () => import("./pages/groups.js"),
+  "dead-letters": () => import("./pages/dead_letters.js"),
+  slips: () => import("./pages/slips.js"),
+  jobs: () => import("./pages/jobs.js"),
+  pipeline: () => import("./pages/pipeline.js"),
+};
+
+const RAIL = [
+  ["", "Overview", ({ problems }) => problems.filter((each) => each.level === "error").length],
+  ["topics", "Topics"],
+  ["groups", "Groups"],
+  ["dead-letters", "Dead letters", ({ dead_letters }) => dead_letters],
+  ["slips", "Slips"],
+  ["jobs", "Jobs"],
+  ["pipeline", "Pipeline"],
+];
+
+let leaving = new AbortController();
+
+async function open() {
+  leaving.abort();
+  leaving = new AbortController();
+  const { signal } = leaving;
+  const { parts, query: values } = parse(location.hash);
+  const [name = "", ...rest] = parts;
+  rail.update();
+  const main = document.getElementById("main");
+  const root = h("div", { class: `page page-${name || "overview"}` });
+  main.replaceChildren(root);
+  try {
+    if (!(name in PAGES)) throw new Error(`there is no page ${name}: choose one on the left`);
+    const page = await PAGES[name]();
+    if (signal.aborted) return;
+    document.title = `${page.title(rest)} · Slipstream`;
+    await page.show(root, { parts: rest, query: values, signal });
+  } catch (error) {
+    if (error.name !== "AbortError" && !signal.aborted) root.replaceChildren(errorBox(error, open));
+  }
+}
+
+// Rail
+
+const rail = mount(document.getElementById("rail"), () => {
+  const [current = ""] = parse(location.hash).parts;
+  return RAIL.map(([name, label, badge]) => {
+    const number = badge && overview.now ? badge(overview.now) : 0;
+    return h(
+      "a",
+      { href: name ? to(name) : "#/", "aria-current": name === current ? "page" : null },
+      label,
+      number ? h("span", { class: "badge", "aria-label": `, ${count(number)}` }, number > 999 ? "999+" : number) : null,
+    );
+  });
+});
+
+// Status line
+
+let server = null;
+
+async function learnServer() {
+  try {
+    server = await get("/v2/server");
+  } catch {
+    server = null; // the status line says that it is away
+  }
+  status.update();
+}
+
+const status = mount(document.getElementById("status"), () => {
+  const isThere = overview.state === "connected";
+  const words = { connected: "live", lost: "no connection, trying again", connecting: "connecting" };
+  const facts = server && [
+    `v${server.version}`,
+    server.bus === "nats" ? "on NATS" : `durability ${server.durability}`,
+    `up ${span(Date.now() - server.started_ms)}`,
+  ];
+  return [
+    facts && h("span", { class: "facts soft" }, facts.join(" · ")),
+    h("span", { class: `state ${isThere ? "good" : "bad"}` }, h("span", { class: "dot", "aria-hidden": "true" }), words[overview.state]),
+  ];
+});
+
+let before = "";
+watch(({ state }) => {
+  if (state !== before && state === "connected") learnServer();
+  if (state !== before) before = state;
+  rail.update();
+  status.update();
+});
+
+// Search
+
+const form = document.getElementById("search");
+const text = document.getElementById("search-text");
+const hits = document.getElementById("search-hits");
+
+form.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const wanted = text.value.trim();
+  if (!wanted) return;
+  try {
+    const { hits: found } = await get("/v2/search" + query({ q: wanted }));
+    if (found.length === 1) {
+      location.hash = found[0].link;
+      return closeHits(true);
+    }
+    showHits(
+      found.length
+        ? found.map((hit) => h("a", { href: hit.link }, h("span", { class: "kind" }, hit.kind), " ", hit.text))
+        : [h("p", {}, `nothing here is called ${wanted}: no slip, job, topic, group or message`)],
+    );
+  } catch (error) {
+    showHits([errorBox(error)]);
+  }
+});
+
+function showHits(nodes) {
+  hits.replaceChildren(...nodes);
+  hits.hidden = false;
+  hits.querySelector("a")?.focus();
+}
+
+function closeHits(clear) {
+  hits.hidden = true;
+  if (clear) text.value = "";
+}
+
+hits.addEventListener("click", () => closeHits(true));
+document.addEventListener("click", (event) => form.contains(event.target) || closeHits(false));
+document.addEventListener("keydown", (event) => {
+  const isTyping = event.target.closest?.("input, textarea, select, [contenteditable]");
+  if (event.key === "Escape") closeHits(false);
+  if (event.key === "/" && !isTyping && !event.ctrlKey && !event.metaKey) {
+    event.preventDefault();
+    text.focus();
+  }
+});
+
+// Light and dark
+
+const themes = ["auto", "light", "dark"];
+const storage = (() => {
+  try {
+    return localStorage;
+  } catch {
+    return null; // a browser that keeps nothing: the choice holds until the page is closed
+  }
+})();
+let theme = storage?.getItem("theme") ?? "auto";
+const button = document.getElementById("theme");
+
+function useTheme() {
+  document.documentElement.dataset.theme = theme;
+  button.title = { auto: "as the system", light: "light", dark: "dark" }[theme];
+}
+
+button.addEventListener("click", () => {
+  theme = themes[(themes.indexOf(theme) + 1) % themes.length];
+  storage?.setItem("theme", theme);
+  useTheme();
+});
+useTheme();
+
+// Begin
+
+setInterval(() => document.hidden || status.update(), 10_000);
+window.addEventListener("hashchange", async () => {
+  await open();
+  document.getElementById("main").focus();
+});
+begin();
+open();

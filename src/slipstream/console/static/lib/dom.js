@@ -1,0 +1,90 @@
+// Elements from data: `h` builds, `mount` draws again and again without losing focus, scroll or what is typed.
+// There is no framework to load and no text is ever taken for markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+const HANDLERS = ["onclick", "onsubmit", "onchange", "oninput", "onkeydown", "ontoggle", "onload"];
+
+/** `h("td", {class: "number"}, "12")`. Names that start with `on` are handlers, `data` is handed to custom elements. */
+export function h(tag, attributes = {}, ...children) {
+  return build(document.createElement(tag), attributes, children);
+}
+
+export function s(tag, attributes = {}, ...children) {
+  return build(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function build(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on") || name === "data" || name === "value") element[name] = value;
+    if (name === "value") element.setAttribute(name, value);
+    else if (!name.startsWith("on") && name !== "data") element.setAttribute(name, value === true ? "" : value);
+  }
+  for (const child of children.flat(Infinity)) {
+    if (child === null || child === undefined || child === false) continue;
+    element.append(child instanceof Node ? child : String(child));
+  }
+  return element;
+}
+
+/** Draws what `draw()` returns into `root`, and again at every `update()`. */
+export function mount(root, draw) {
+  const update = () => {
+    const drawn = [draw()].flat(Infinity).filter((node) => node !== null && node !== undefined && node !== false);
+    reconcile(root, drawn.map((node) => (node instanceof Node ? node : document.createTextNode(String(node)))));
+  };
+  update();
+  return { update };
+}
+
+/** Makes the children of `parent` what `wanted` is, changing only what differs. Those with a `key` are found again. */
+function reconcile(parent, wanted) {
+  const keyed = new Map();
+  for (const child of parent.childNodes) if (child.nodeType === 1 && child.hasAttribute("key")) keyed.set(child.getAttribute("key"), child);
+  let place = parent.firstChild;
+  for (const node of wanted) {
+    const key = node.nodeType === 1 ? node.getAttribute("key") : null;
+    let found = key !== null ? keyed.get(key) : place;
+    if (key === null && place?.nodeType === 1 && place.hasAttribute("key")) found = null;
+    if (found && isAlike(found, node)) {
+      if (found === place) place = place.nextSibling;
+      else parent.insertBefore(found, place);
+      adopt(found, node);
+    } else {
+      parent.insertBefore(node, place);
+      if (key === null && found && found === place) {
+        place = place.nextSibling;
+        found.remove();
+      }
+    }
+  }
+  while (place) {
+    const gone = place;
+    place = place.nextSibling;
+    gone.remove();
+  }
+}
+
+function isAlike(one, other) {
+  return one.nodeType === other.nodeType && one.nodeName === other.nodeName;
+}
+
+function adopt(old, fresh) {
+  if (old.nodeType !== 1) {
+    if (old.nodeValue !== fresh.nodeValue) old.nodeValue = fresh.nodeValue;
+    return;
+  }
+  for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  for (const { name } of [...old.attributes]) {
+    const isTheirs = name === "open" && (old.nodeName === "DETAILS" || old.nodeName === "DIALOG");
+    if (!fresh.hasAttribute(name) && !isTheirs) old.removeAttribute(name);
+  }
+  for (const name of HANDLERS) if (old[name] !== fresh[name]) old[name] = fresh[name];
+  if (fresh.data !== undefined) old.data = fresh.data;
+  else if (!old.localName.includes("-")) reconcile(old, [...fresh.childNodes]);
+}
+
+/** For what a custom element draws inside of itself. */
+export function fill(element, ...children) {
+  reconcile(element, children.flat(Infinity).filter((child) => child instanceof Node));
+}

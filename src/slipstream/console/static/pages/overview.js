@@ -1,0 +1,103 @@
+// In ten seconds: is it producers, consumers, a poison message, a slow step or a dead dependency?
+
+import { h, mount } from "../lib/dom.js";
+import { count, plural, rate, short, span } from "../lib/format.js";
+import { overview, watch } from "../lib/overview.js";
+import { to } from "../lib/router.js";
+import { since } from "../parts/since.js";
+import { spark } from "../parts/spark.js";
+import { skeleton, table } from "../parts/table.js";
+
+export const title = () => "Overview";
+
+const NUMBERS = [
+  ["In", "produced_per_s", rate, "messages stored a second"],
+  ["Out", "acked_per_s", rate, "messages finished a second"],
+  ["Oldest waiting", "oldest_ms", (ms) => (ms ? span(ms) : "none"), "the message that somebody should have done longest"],
+  ["In flight", "in_flight", short, "handed out and not finished"],
+  ["Dead letters", "dead_letters", short, "given up, and not sent back"],
+];
+
+const LEVELS = { error: "needs a person", warning: "look at it", notice: "to know" };
+
+export async function show(root, { signal }) {
+  const view = mount(root, () => [h("h1", {}, "Overview"), ...(overview.now ? drawn(overview) : [skeleton(6)])]);
+  watch(() => view.update(), signal);
+}
+
+function drawn({ now, history }) {
+  return [
+    h("div", { class: "numbers" }, NUMBERS.map(([label, name, text, meaning]) => number(label, text(now[name]), meaning, history?.[name] ?? [], name, now))),
+    h("section", { "aria-labelledby": "wrong" }, h("h2", { id: "wrong" }, "What needs attention"), problems(now.problems)),
+    now.parts.length ? h("section", { "aria-labelledby": "parts" }, h("h2", { id: "parts" }, "What runs"), parts(now.parts)) : null,
+    h("section", { "aria-labelledby": "busy" }, h("h2", { id: "busy" }, "Busiest topics"), busiest(now.topics)),
+  ];
+}
+
+function number(label, value, meaning, values, name, now) {
+  const needsLook = name === "dead_letters" && now.dead_letters > 0;
+  return h(
+    "div",
+    { class: `number-card${needsLook ? " attention" : ""}`, title: meaning },
+    h("span", { class: "label" }, label),
+    h("strong", {}, value),
+    spark(values),
+    h("span", { class: "soft small" }, "last 10 min"),
+  );
+}
+
+function problems(found) {
+  if (!found.length) return h("p", { class: "quiet-line" }, "All is quiet: nothing is stuck, nothing is lost, every part runs.");
+  return h(
+    "ul",
+    { class: "problems" },
+    found.map((each) =>
+      h(
+        "li",
+        { class: `problem ${each.level}`, key: each.link + each.text.replace(/[\d.,]+/g, "#") },
+        h("span", { class: "level" }, LEVELS[each.level]),
+        h("span", { class: "words" }, each.text, each.detail ? h("span", { class: "soft" }, " ", each.detail) : null),
+        each.link ? h("a", { class: "button", href: each.link }, each.action || "open") : null,
+      ),
+    ),
+  );
+}
+
+function parts(found) {
+  const words = { running: "running", starting: "starting", crashed: "crashed, starts again", waiting: "waits to start again", stopped: "stopped" };
+  return table(
+    [
+      { label: "Part", value: (part) => part.name },
+      { label: "State", value: (part) => h("span", { class: `state ${part.state === "running" ? "good" : part.state === "starting" ? "" : "bad"}` }, h("span", { class: "dot", "aria-hidden": "true" }), words[part.state] ?? part.state) },
+      { label: "Since", value: (part) => since(part.since_ms) },
+      { label: "Restarts", number: true, value: (part) => count(part.restarts) },
+      { label: "Where", value: (part) => (part.url ? h("code", {}, part.url) : "–") },
+      { label: "Last word", class: "wide", value: (part) => part.reason || "" },
+    ],
+    found,
+    { label: "what runs", key: (part) => part.name },
+  );
+}
+
+function busiest(topics) {
+  const busy = topics
+    .map((topic) => ({ ...topic, lag: Math.max(0, ...topic.groups.map((group) => group.lag)) }))
+    .sort((one, other) => other.produced_per_s - one.produced_per_s || other.lag - one.lag || other.messages - one.messages)
+    .slice(0, 8);
+  return table(
+    [
+      { label: "Topic", value: (topic) => h("a", { href: to("topics", topic.topic) }, topic.topic) },
+      { label: "In", number: true, value: (topic) => rate(topic.produced_per_s) },
+      { label: "Stored", number: true, value: (topic) => short(topic.messages) },
+      { label: "Most behind", value: (topic) => behind(topic) },
+    ],
+    busy,
+    { label: "busiest topics", key: (topic) => topic.topic, empty: "There are no topics yet. Produce something, or run slipstream demo." },
+  );
+}
+
+function behind(topic) {
+  const group = topic.groups.toSorted((one, other) => other.lag - one.lag)[0];
+  if (!group) return h("span", { class: "soft" }, "no group");
+  return group.lag ? [h("a", { href: to("groups", topic.topic, group.group) }, group.group), `, ${plural(group.lag, "message")}`] : h("span", { class: "soft" }, "nobody");
+}
