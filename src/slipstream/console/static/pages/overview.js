@@ -21,8 +21,13 @@ const NUMBERS = [
 const LEVELS = { error: "needs a person", warning: "look at it", notice: "to know" };
 
 export async function show(root, { signal }) {
-  const view = mount(root, () => [h("h1", {}, "Overview"), ...(overview.now ? drawn(overview) : [skeleton(6)])]);
+  const view = mount(root, () => [h("h1", {}, "Overview"), ...(overview.now ? drawn(overview) : [unknown(overview.state)])]);
   watch(() => view.update(), signal);
+}
+
+function unknown(state) {
+  if (state !== "lost") return skeleton(6);
+  return h("p", { class: "empty", role: "alert" }, "The server does not answer, or tells nothing of itself. This page comes to life when it does.");
 }
 
 function drawn({ now, history }) {
