@@ -25,10 +25,11 @@ from slipstream.api.media import MSGPACK
 from slipstream.client import Client
 from slipstream.jobs.messages import JobState, JobStatus, encode
 from slipstream.pipeline.queries import QUERIES
-from slipstream.pipeline.run import Pipeline, Watch
+from slipstream.pipeline.run import Pipeline
 from slipstream.pipeline.session import JAVA_OPTIONS, spark_session
 from slipstream.pipeline.settings import PipelineSettings, load_settings
 from slipstream.pipeline.stream import Told
+from slipstream.pipeline.watch import Watch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

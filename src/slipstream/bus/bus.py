@@ -77,6 +77,12 @@ class Bus:
         """The engine's own client, for what the bus does not offer. docs/bus.md says what it is on each driver."""
         return self._driver.native
 
+    @property
+    def trouble(self) -> str:
+        """Why messages do not come, in words, as long as they cannot: the engine is away, say. "" where all is well, as
+        far as the driver can tell. Nothing has to be done about it, the bus tries on; it is for health checks."""
+        return next((trouble for each in self._subscriptions if (trouble := each.trouble)), "")
+
     async def open(self) -> None:
         if self._opened:
             raise BusError("this bus was opened before: call open_bus() for another")

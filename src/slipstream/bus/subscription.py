@@ -100,6 +100,11 @@ class Subscription:
         """Messages in the hands of the handler now."""
         return len(self._runs)
 
+    @property
+    def trouble(self) -> str:
+        """Why no messages come, as long as they cannot; "" where all is well, as far as the driver can tell."""
+        return str(self.failure) if self.failure is not None else self._source.trouble
+
     def __str__(self) -> str:
         return f"{self.topic} (group {self.group})"
 

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import rich_click as click
 from rich.markup import escape
 
+from slipstream.cli.health import health_options, opened_health
 from slipstream.cli.jobs_process import check_bus, event_loop_run
 from slipstream.cli.jobs_spark import hush_java, need_spark, spark_exit_code, taken_out, work_on_spark
 from slipstream.cli.output import EXIT_CODES, NOT_FOUND, UNREACHABLE, Output, answering
 from slipstream.cli.spark_options import spark_options
 
 if TYPE_CHECKING:
+    from slipstream.health import Health
     from slipstream.jobs.provision import Provisioned
     from slipstream.jobs.settings import JobSettings
 
@@ -80,7 +82,7 @@ def run(**given: Any) -> None:
       slipstream jobs run
       slipstream jobs run --storage s3://photos --concurrency 64
     """
-    _start(given, serve_it=True, work=True)
+    _start_service(given, work=True)
 
 
 @click.command(epilog=EXIT_CODES)
@@ -94,7 +96,7 @@ def serve(**given: Any) -> None:
     [bold]Examples[/]
       MESSAGE_BUS_DRIVER=nats slipstream jobs serve --port 8090
     """
-    _start(given, serve_it=True, work=False)
+    _start_service(given, work=False)
 
 
 @click.command(epilog=EXIT_CODES)
@@ -109,7 +111,8 @@ def serve(**given: Any) -> None:
 )
 @spark_options
 @logging_options()
-def worker(engine: str, **given: Any) -> None:
+@health_options
+def worker(engine: str, health_port: int | None, health_host: str | None, **given: Any) -> None:
     """Run a worker, of any number, on a bus that it shares with the service.
 
     With --engine spark the executors of a cluster are together what one worker is: its downloads at a time and its
@@ -121,12 +124,13 @@ def worker(engine: str, **given: Any) -> None:
       MESSAGE_BUS_DRIVER=nats slipstream jobs worker --engine spark --master spark://10.0.0.9:7077 --concurrency 256
     """
     spark_given = taken_out(given)
-    if engine == "spark":
-        _start_on_spark(given, spark_given)
-        return
-    if spark_given:
+    if engine == "asyncio" and spark_given:
         raise click.UsageError("--master, --remote and --conf are for --engine spark: say that, or leave them out")
-    _start(given, serve_it=False, work=True)
+    with opened_health(health_port, health_host) as health:
+        if engine == "spark":
+            _start_on_spark(given, spark_given, health)
+        else:
+            _start_worker(given, health)
 
 
 @click.command(epilog=EXIT_CODES)
@@ -196,18 +200,28 @@ def exit_code(error: Exception) -> int | None:
     return next((code for kind, code in codes if isinstance(error, kind)), None)
 
 
-def _start(given: dict[str, Any], *, serve_it: bool, work: bool) -> None:
+def _start_service(given: dict[str, Any], *, work: bool) -> None:
     from slipstream.cli.logs import configure_logging  # noqa: PLC0415
 
     with answering(False, exit_code) as output:
         configure_logging(given.pop("log_level"), given.pop("log_format"))
         settings = job_settings(given)
-        if not (serve_it and work):
-            check_bus("a worker" if serve_it else "the service")
-        event_loop_run(_serve(settings, output, work=work) if serve_it else _work(settings, output))
+        if not work:
+            check_bus("a worker")
+        event_loop_run(_serve(settings, output, work=work))
 
 
-def _start_on_spark(given: dict[str, Any], spark_given: dict[str, Any]) -> None:
+def _start_worker(given: dict[str, Any], health: Health) -> None:
+    from slipstream.cli.logs import configure_logging  # noqa: PLC0415
+
+    with answering(False, exit_code) as output:
+        configure_logging(given.pop("log_level"), given.pop("log_format"))
+        settings = job_settings(given)
+        check_bus("the service")
+        event_loop_run(_work(settings, output, health))
+
+
+def _start_on_spark(given: dict[str, Any], spark_given: dict[str, Any], health: Health) -> None:
     from slipstream.cli.logs import configure_logging  # noqa: PLC0415
 
     need_spark()
@@ -216,7 +230,7 @@ def _start_on_spark(given: dict[str, Any], spark_given: dict[str, Any]) -> None:
         configure_logging(given.pop("log_level"), given.pop("log_format"))
         settings = job_settings(given)
         check_bus("the service")
-        work_on_spark(settings, spark_given, output, STOP)
+        work_on_spark(settings, spark_given, output, STOP, health)
 
 
 def exit_code_on_spark(error: Exception) -> int | None:
@@ -234,10 +248,14 @@ async def _serve(settings: JobSettings, output: Output, *, work: bool) -> None:
         await service.bus.until_stopped()
 
 
-async def _work(settings: JobSettings, output: Output) -> None:
+async def _work(settings: JobSettings, output: Output, health: Health) -> None:
+    from slipstream.health import beating  # noqa: PLC0415
     from slipstream.jobs.service import working  # noqa: PLC0415
 
-    async with working(settings) as bus:
+    health.starting("the bus is being opened, and its topics subscribed to")
+    async with beating(health), working(settings) as bus:
         what = f"a worker of {settings.concurrency} downloads at a time"
         output.note(f"[dim]{what} on the {bus.driver} bus; {STOP}[/]")
+        health.ready(lambda: bus.trouble)
         await bus.until_stopped()
+        health.stopping()

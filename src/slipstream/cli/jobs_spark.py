@@ -14,6 +14,7 @@ from slipstream.cli.jobs_process import event_loop_run
 from slipstream.cli.output import UNREACHABLE, Output
 
 if TYPE_CHECKING:
+    from slipstream.health import Health
     from slipstream.jobs.settings import JobSettings
     from slipstream.pipeline.settings import PipelineSettings
 
@@ -59,8 +60,9 @@ def spark_exit_code(error: Exception) -> int | None:
     )
 
 
-def work_on_spark(settings: JobSettings, given: Mapping[str, Any], output: Output, stop: str) -> None:
+def work_on_spark(settings: JobSettings, given: Mapping[str, Any], output: Output, stop: str, health: Health) -> None:
     """Until SIGTERM or Ctrl-C."""
+    from slipstream.health import beating  # noqa: PLC0415
     from slipstream.pipeline.downloads.on_spark import (  # noqa: PLC0415
         session_for_downloads,
         slots_of,
@@ -69,13 +71,16 @@ def work_on_spark(settings: JobSettings, given: Mapping[str, Any], output: Outpu
 
     found = spark_settings(given)
     output.note(f"[dim]starting Spark ({place(found)})[/]")
+    health.starting("Spark is being started")
     with session_for_downloads(settings, found) as spark:
         slots = slots_of(spark, settings)
 
         async def work() -> None:
-            async with working_on_spark(settings, spark, slots) as bus:
+            async with beating(health), working_on_spark(settings, spark, slots) as bus:
                 what = f"a worker of {settings.concurrency} downloads at a time on {slots} slots of Spark"
                 output.note(f"[dim]{what}, on the {bus.driver} bus; {stop}[/]")
+                health.ready(lambda: bus.trouble)
                 await bus.until_stopped()
+                health.stopping()
 
         event_loop_run(work())

@@ -15,14 +15,17 @@ from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from slipstream.cli.health import health_options, opened_health
 from slipstream.cli.output import EXIT_CODES, RETRY_FOR_MS, Output, answering, client_advice
 from slipstream.cli.spark_options import spark_options
 from slipstream.cli.table_folder import exit_code
 
 if TYPE_CHECKING:
+    from slipstream.health import Health
     from slipstream.pipeline.queries import Query
     from slipstream.pipeline.run import Pipeline
     from slipstream.pipeline.stream import Told
+    from slipstream.pipeline.watch import Watch
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
@@ -60,7 +63,16 @@ def pipeline_options(command: CommandT) -> CommandT:
 @click.option("--table", "tables_wanted", multiple=True, help="Only what makes this table; repeat it for more.")
 @click.option("--from-scratch", is_flag=True, help="Remove the tables, and make them anew of what the log has.")
 @pipeline_options
-def run(once: bool, tables_wanted: tuple[str, ...], from_scratch: bool, log_level: str, **given: Any) -> None:
+@health_options
+def run(
+    once: bool,
+    tables_wanted: tuple[str, ...],
+    from_scratch: bool,
+    log_level: str,
+    health_port: int | None,
+    health_host: str | None,
+    **given: Any,
+) -> None:
     """Keep the tables up to date, until SIGTERM or Ctrl-C.
 
     What was read is known from the checkpoints beside the tables: killed at any time, it goes on where it was, and no
@@ -75,20 +87,32 @@ def run(once: bool, tables_wanted: tuple[str, ...], from_scratch: bool, log_leve
     from slipstream.cli.logs import configure_logging  # noqa: PLC0415 - --help needs none of this
     from slipstream.pipeline.queries import queries_of  # noqa: PLC0415
     from slipstream.pipeline.run import start_over  # noqa: PLC0415
+    from slipstream.pipeline.watch import Watches  # noqa: PLC0415
 
-    with answering(False, exit_code, client_advice) as output:
+    with (
+        answering(False, exit_code, client_advice) as output,
+        opened_health(health_port, health_host) as health,
+    ):
         configure_logging(log_level, "text")
         queries = queries_of(tables_wanted)
         show = Show(output)
-        with opened(given, show) as found, show, stopping(found.stop):
-            if from_scratch:
-                start_over(found.folder, queries)
-            found.run(queries, once=once)
+        health.starting("Spark is being started")
+        with opened(given, show, Watches(show, Pulse(health))) as found, show:
+
+            def stop() -> None:
+                health.stopping()
+                found.stop()
+
+            with stopping(stop):
+                if from_scratch:
+                    start_over(found.folder, queries)
+                found.run(queries, once=once)
+            health.rest()
         show.conclude()
 
 
 @contextlib.contextmanager
-def opened(given: Mapping[str, Any], show: Show) -> Iterator[Pipeline]:
+def opened(given: Mapping[str, Any], show: Show, watch: Watch | None = None) -> Iterator[Pipeline]:
     """A pipeline with these settings, and Spark running."""
     from slipstream.client import Client  # noqa: PLC0415
     from slipstream.pipeline.errors import InvalidPipeline  # noqa: PLC0415
@@ -106,7 +130,7 @@ def opened(given: Mapping[str, Any], show: Show) -> Iterator[Pipeline]:
             "give: name a --master; steps, downloads and replays do work with --remote"
         )
     show.output.note(f"[dim]starting Spark ({escape(settings.master)}); tables in {escape(settings.tables)}[/]")
-    with pipeline(settings, show) as found:
+    with pipeline(settings, watch or show) as found:
         yield found
 
 
@@ -119,6 +143,32 @@ def stopping(stop: Callable[[], None]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class Pulse:
+    """Ready is a pipeline whose queries are started; alive, whose loop turns that looks after them."""
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+
+    def began(self, queries: Sequence[Query]) -> None:
+        names = ", ".join(query.name for query in queries)
+        self._health.starting(f"the queries are being started: {names}")
+
+    def started(self) -> None:
+        self._health.ready()
+
+    def turned(self) -> None:
+        self._health.beat()
+
+    def told(self, told: Told) -> None:
+        """A batch may take as long as it takes."""
+
+    def behind(self, query: str, read: int, lag: int) -> None:
+        """So may what is left."""
+
+    def failed(self, query: str) -> None:
+        """All of them end by that."""
 
 
 class Show:
@@ -164,6 +214,15 @@ class Show:
     def behind(self, query: str, read: int, lag: int) -> None:
         with self._lock:
             self._read[query] = (read, lag)
+
+    def started(self) -> None:
+        """The lines are there as soon as they are being started."""
+
+    def turned(self) -> None:
+        """Nothing has changed by that."""
+
+    def failed(self, query: str) -> None:
+        """It is raised, and said with its reason."""
 
     # What is shown of it
 

@@ -11,11 +11,13 @@ from rich.markup import escape
 
 from slipstream import references
 from slipstream.cli.bus import INSIDE
+from slipstream.cli.health import health_options, opened_health
 from slipstream.cli.output import EXIT_CODES, Output, answering
 from slipstream.cli.slip_store import exit_code, slip_settings
 from slipstream.cli.spark_options import spark_options
 
 if TYPE_CHECKING:
+    from slipstream.health import Health
     from slipstream.slip import Router, SlipSettings, Worker
 
 
@@ -37,6 +39,7 @@ def _service_options(command: CommandT) -> CommandT:
                 show_default=True,
                 help="For people or for machines.",
             ),
+            health_options,
         ]
     ):
         command = option(command)
@@ -125,12 +128,15 @@ def _serve_on_spark(
     store: str | None,
     log_level: str,
     log_format: str,
+    health_port: int | None,
+    health_host: str | None,
 ) -> None:
     from slipstream.cli.logs import configure_logging  # noqa: PLC0415 - --help needs none of this
     from slipstream.cli.slip_spark import run_on_spark  # noqa: PLC0415
 
     configure_logging(log_level, log_format)
-    run_on_spark(references, once=once, store=store, given=of_spark)
+    with opened_health(health_port, health_host) as health:
+        run_on_spark(references, once=once, store=store, given=of_spark, health=health)
 
 
 def _serve(
@@ -141,10 +147,12 @@ def _serve(
     store: str | None,
     log_level: str,
     log_format: str,
+    health_port: int | None,
+    health_host: str | None,
 ) -> None:
     from slipstream.cli.logs import configure_logging  # noqa: PLC0415 - --help needs none of this
 
-    with answering(False, exit_code) as output:
+    with answering(False, exit_code) as output, opened_health(health_port, health_host) as health:
         settings = slip_settings(store)
         configure_logging(log_level, log_format)
         if len(wanted) == 1:
@@ -152,7 +160,7 @@ def _serve(
         services = [load_service(reference, wanted) for reference in references]
         if "Router" in wanted:
             services = _with_router(services, routes or settings.routes, given=routes is not None)
-        asyncio.run(_run(services, settings, output, references))
+        asyncio.run(_run(services, settings, output, references, health))
 
 
 def _check_bus(alone: str) -> None:
@@ -197,11 +205,19 @@ def load_service(reference: str, wanted: tuple[str, ...]) -> Router | Worker:
 
 
 async def _run(
-    services: list[Router | Worker], settings: SlipSettings, output: Output, references: Sequence[str]
+    services: list[Router | Worker],
+    settings: SlipSettings,
+    output: Output,
+    references: Sequence[str],
+    health: Health,
 ) -> None:
+    from slipstream.health import beating  # noqa: PLC0415
     from slipstream.slip import serving  # noqa: PLC0415
 
-    async with serving(*services, settings=settings) as bus:
+    health.starting("the bus is being opened, and its topics subscribed to")
+    async with beating(health), serving(*services, settings=settings) as bus:
         what = ", ".join(references) or "the router"
         output.note(f"[dim]{escape(what)} at work on the {bus.settings.driver} bus; stop with SIGTERM or Ctrl-C[/]")
+        health.ready(lambda: bus.trouble)
         await bus.until_stopped()
+        health.stopping()

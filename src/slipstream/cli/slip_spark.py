@@ -20,6 +20,7 @@ from slipstream.cli.spark_options import need_pipeline
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from slipstream.health import Health
     from slipstream.pipeline.settings import PipelineSettings
     from slipstream.pipeline.steps import SparkStep
     from slipstream.pipeline.steps.runner import Told
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 SPARK_LOG = "spark-steps.log"
 
 
-def run_on_spark(references: Sequence[str], *, once: bool, store: str | None, given: dict[str, Any]) -> None:
+def run_on_spark(
+    references: Sequence[str], *, once: bool, store: str | None, given: dict[str, Any], health: Health
+) -> None:
     """Until SIGTERM or Ctrl-C; then what is under way may finish."""
     need_pipeline()
     from slipstream.bus import load_settings as bus_settings  # noqa: PLC0415 - --help needs none of this
@@ -44,18 +47,40 @@ def run_on_spark(references: Sequence[str], *, once: bool, store: str | None, gi
         ensure_topics(steps, bus)
         said = Path(settings.tables).parent / SPARK_LOG
         stop = threading.Event()
+        waiting = Waiting()
+
+        def stop_steps() -> None:
+            health.stopping()
+            if stop.is_set():
+                cancel(spark, settings)
+            stop.set()
+
+        health.starting("Spark is being started")
         output.note(f"[dim]starting Spark ({escape(_where(settings))}); what it says goes to {escape(str(said))}[/]")
         with (
             stored_pauses(slip_settings(store)) as held,
             spark_session(settings, said) as spark,
             tempfile.TemporaryDirectory(prefix="slipstream-steps-") as folder,
-            stopping(lambda: cancel(spark, settings) if stop.is_set() else stop.set()),
+            stopping(stop_steps),
         ):
             send_along(spark, steps, settings.master, settings.remote, Path(folder))
             names = ", ".join(step.step_id for step in steps)
             output.note(f"[dim]{escape(names)} at work; stop with SIGTERM or Ctrl-C[/]")
             show = Show(output)
-            run_steps(spark, steps, settings, stop, prefix=bus.prefix, held=held, told=show.told, once=once)
+            health.ready(waiting.reason)
+            run_steps(
+                spark,
+                steps,
+                settings,
+                stop,
+                prefix=bus.prefix,
+                held=held,
+                told=show.told,
+                waits=waiting.told,
+                turned=health.beat,
+                once=once,
+            )
+            health.rest()
         show.conclude()
 
 
@@ -86,6 +111,20 @@ def _where(settings: PipelineSettings) -> str:
     from slipstream.pipeline.spark_place import shown  # noqa: PLC0415
 
     return shown(settings.remote) if settings.remote else settings.master
+
+
+class Waiting:
+    """The steps that cannot go on for now. Told from their threads."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[str, str] = {}
+
+    def told(self, step: str, why: str) -> None:
+        self._reasons[step] = why
+
+    def reason(self) -> str:
+        """Of any of them, with its name; "" where all are at work."""
+        return next((f"step {step} waits: {why}" for step, why in list(self._reasons.items()) if why), "")
 
 
 class Show:

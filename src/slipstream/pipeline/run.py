@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,8 +20,9 @@ from slipstream.pipeline.folder_lock import locked
 from slipstream.pipeline.queries import QUERIES, Query, queries_of
 from slipstream.pipeline.queries.batch import read_files
 from slipstream.pipeline.session import spark_session
-from slipstream.pipeline.stream import Stream, Told, forget
+from slipstream.pipeline.stream import Stream, forget
 from slipstream.pipeline.tables.slips import SLIP_RUNS, STUCK_SLIPS, stuck_slips
+from slipstream.pipeline.watch import Nobody, Watch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,26 +42,6 @@ BEGINNING = ("Initializing StreamExecution", "Initializing sources")
 TOO_SLOW = "Timed out while waiting for the Python worker to connect back"
 
 
-class Watch(Protocol):
-    """Who wants to see how it goes. All of it may be called from threads of the queries."""
-
-    def began(self, queries: Sequence[Query]) -> None:
-        """They are being started."""
-        return
-
-    def told(self, told: Told) -> None:
-        """A batch is in its tables."""
-        return
-
-    def behind(self, query: str, read: int, lag: int) -> None:
-        """Of the messages that are there, so many lie behind the query, and so many before it."""
-        return
-
-
-class _Nobody(Watch):
-    pass
-
-
 class Pipeline:
     """The queries of a folder of tables, in a session of Spark."""
 
@@ -68,7 +49,7 @@ class Pipeline:
         self.spark = spark
         self.settings = settings
         self.folder = DeltaFolder(root_of(settings))
-        self._watch = watch or _Nobody()
+        self._watch = watch or Nobody()
         self._stop = threading.Event()
 
     def stream(self, query: Query) -> Stream:
@@ -87,6 +68,7 @@ class Pipeline:
         try:
             for stream in streams:
                 running.append(self._start(stream, once=once))
+            self._watch.started()
             self._await(queries, running)
         finally:
             for each in running:
@@ -108,7 +90,7 @@ class Pipeline:
         for _ in range(STARTS):
             started = stream.start(once=once)
             while started.isActive and started.status["message"] in BEGINNING and not self._stop.wait(LOOK_S):
-                pass
+                self._watch.turned()
             error = started.exception()
             if error is None or TOO_SLOW not in str(error):
                 return started
@@ -121,20 +103,24 @@ class Pipeline:
         looked = time.monotonic()
         while not self._stop.is_set():
             _wait(next((each for each in running if each.isActive), running[0]))
+            self._watch.turned()
             for query, each in zip(queries, running, strict=True):
-                if (error := each.exception()) is not None:
-                    raise failed(query, error)
+                self._check(query, each)
                 if (progress := each.lastProgress) is not None:
                     self._watch.behind(query.name, *reached(progress))
             if not any(each.isActive for each in running):
                 # One that failed just now has said so after we asked.
                 for query, each in zip(queries, running, strict=True):
-                    if (error := each.exception()) is not None:
-                        raise failed(query, error)
+                    self._check(query, each)
                 return
             if time.monotonic() - looked >= STUCK_EVERY_S:
                 self._look_for_stuck(queries)
                 looked = time.monotonic()
+
+    def _check(self, query: Query, running: StreamingQuery) -> None:
+        if (error := running.exception()) is not None:
+            self._watch.failed(query.name)
+            raise failed(query, error)
 
     def _look_for_stuck(self, queries: Sequence[Query]) -> None:
         """Nothing has to happen for a slip to be stuck, so it is time that asks, and not a batch."""

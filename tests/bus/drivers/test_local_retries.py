@@ -26,6 +26,10 @@ class Engine:
             Delivery(id=name, topic="orders", data=b"", attributes={}, attempt=attempt, handle=handle)
         )
 
+    @property
+    def trouble(self) -> str:
+        return "nobody there" if self.is_away else ""
+
     async def pull(self, limit: int) -> Sequence[Delivery]:
         if "stop" in self.told and self.given.empty():
             return []

@@ -120,6 +120,12 @@ class Source(Protocol):
     it, or lets the lease run out. It may raise `BusError` for what will never be heard.
     """
 
+    @property
+    def trouble(self) -> str:
+        """Why the engine gives no messages, as long as it does not; "" where all is well, or where `pull` would say so
+        by what it raises. Asked by who looks after the process."""
+        ...
+
     async def pull(self, limit: int) -> Sequence[Delivery]:
         """Waits for messages and returns what there is. No more than `limit` are asked of the engine, those included
         that were asked for before and are still to come. May return none; trouble with the engine is reported by

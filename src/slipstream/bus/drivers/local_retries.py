@@ -45,6 +45,10 @@ class LocalRetries:
         self._pulling: asyncio.Task[Sequence[Delivery]] | None = None
         self._stopped = False
 
+    @property
+    def trouble(self) -> str:
+        return self._source.trouble
+
     async def pull(self, limit: int) -> Sequence[Delivery]:
         if not (ready := self._take(limit)):
             if self._stopped:

@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from slipstream.bus import BusError, Unsupported
 from slipstream.jobs.api.answers import error_answer, refusal_answer
+from slipstream.jobs.api.health import HealthChecks
 from slipstream.jobs.api.operators import Operators
 from slipstream.jobs.api.submission import Submissions
 from slipstream.jobs.errors import JobsError
@@ -34,6 +35,7 @@ def create_app(service: Service) -> Starlette:
     """
     submissions = Submissions(service)
     operators = Operators(service)
+    checks = HealthChecks(service)
     kept = _Keeper(service.settings.token)
 
     async def metrics(request: Request) -> Response:
@@ -43,6 +45,8 @@ def create_app(service: Service) -> Starlette:
         routes=[
             Route("/jobs", submissions.submit, methods=["POST"]),
             Route("/metrics", metrics, methods=["GET"]),
+            Route("/health/live", checks.live, methods=["GET"]),
+            Route("/health/ready", checks.ready, methods=["GET"]),
             Route("/operators/health", kept(operators.health), methods=["GET"]),
             Route("/operators/jobs", kept(operators.jobs), methods=["GET"]),
             # Direct producers may call a job anything, with slashes in it, too.

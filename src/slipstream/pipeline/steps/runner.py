@@ -90,6 +90,7 @@ class StepRunner:
         prefix: str = "",
         held: Pauses | None = None,
         told: Callable[[Told], None] = lambda _: None,
+        waits: Callable[[str, str], None] = lambda step, why: None,
         parallelism: int | None = None,
     ) -> None:
         self._spark = spark
@@ -98,6 +99,7 @@ class StepRunner:
         self._prefix = prefix
         self._held = held
         self._told = told
+        self._waits = waits
         self._parallelism = parallelism or parallelism_of(spark)
         self._rows_max = min(step.rows, settings.step_rows) if step.kind == "frame" else settings.step_rows
         self._rows = min(self._rows_max, FIRST_ROWS)
@@ -133,6 +135,8 @@ class StepRunner:
                 except (Busy, StepTrouble, SlipstreamError) as error:
                     pause_s = FIRST_PAUSE_S if self._committed > committed else pause_s
                     log.warning("step %s waits for %g s: %s", self._step.step_id, pause_s, error)
+                    if not isinstance(error, Busy):  # who is paused, or has not the turn, is well
+                        self._waits(self._step.step_id, str(error))
                     stop.wait(pause_s)
                     pause_s = min(pause_s * 2, self._settings.step_retry_longest_ms / 1000)
 
@@ -144,6 +148,7 @@ class StepRunner:
         self._standing = standing
         position = self._place.position(standing)
         self._sequence = max(self._sequence, self._place.last_sequence())
+        self._waits(self._step.step_id, "")
         ahead: deque[tuple[list[Task], Future[Work]]] = deque()
         try:
             while True:

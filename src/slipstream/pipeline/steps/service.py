@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LOOK_S = 0.5
+"""Between two looks at whether one has ended."""
+
 
 def check_steps(steps: Sequence[SparkStep[Any, Any]], bus: BusSettings) -> None:
     """Raises InvalidStep for what can be known before Spark is there."""
@@ -90,14 +93,23 @@ def run_steps(
     prefix: str = "",
     held: Pauses | None = None,
     told: Callable[[Told], None] = lambda _: None,
+    waits: Callable[[str, str], None] = lambda step, why: None,
+    turned: Callable[[], None] = lambda: None,
     once: bool = False,
 ) -> None:
     """Each in a thread of its own, until `stop`, or with `once` until all that is there is done. What one of them
-    cannot go on for ends all."""
+    cannot go on for ends all. `waits` is told which step waits and why, or "" when it goes on; `turned` is called all
+    the time, as long as somebody looks after them."""
     with ThreadPoolExecutor(len(steps), "steps") as threads:
-        runners = [StepRunner(spark, step, settings, prefix=prefix, held=held, told=told) for step in steps]
+        runners = [
+            StepRunner(spark, step, settings, prefix=prefix, held=held, told=told, waits=waits) for step in steps
+        ]
         running = [threads.submit(runner.run, stop, once=once) for runner in runners]
-        done, _ = wait(running, return_when=FIRST_EXCEPTION)
+        while True:
+            turned()
+            done, left = wait(running, timeout=LOOK_S, return_when=FIRST_EXCEPTION)
+            if not left or any(each.exception() is not None for each in done):
+                break
         stop.set()
         for each in done:
             each.result()

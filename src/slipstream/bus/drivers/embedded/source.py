@@ -101,6 +101,10 @@ class EmbeddedSource:
 
     # For the subscription
 
+    @property
+    def trouble(self) -> str:
+        return ""  # there is nothing between us that could be lost; a journal that has failed is raised
+
     async def pull(self, limit: int) -> Sequence[Delivery]:
         if not self._arrived and not self._leaving:
             if self._consumer is None:

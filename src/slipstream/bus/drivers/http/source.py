@@ -66,9 +66,14 @@ class HttpSource:
         """No request for messages is under way."""
         self._answered.set()
         self._failures = 0
+        self._trouble = ""
         self._held: weakref.WeakValueDictionary[Place, Held] = weakref.WeakValueDictionary()
 
     # Taking messages
+
+    @property
+    def trouble(self) -> str:
+        return self._trouble if self._failures else ""
 
     async def pull(self, limit: int) -> Sequence[Delivery]:
         if self._stopping.is_set():
@@ -114,6 +119,7 @@ class HttpSource:
             else:
                 if self._failures == 1:
                     return
+        self._trouble = f"no messages of {self._topic}: {trouble}"
         if self._failures == 1:
             log.warning("%s (group %s): no messages for now: %s; trying on", self._topic, self._group, trouble)
         await self._pause(self._client.retries.endless_pause_ms(self._failures, error))

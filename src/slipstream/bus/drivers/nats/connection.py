@@ -56,6 +56,11 @@ class Connection:
     def _addresses(self) -> list[str]:
         return [server.strip() for server in self._settings.nats_url.split(",") if server.strip()]
 
+    @property
+    def trouble(self) -> str:
+        """Of a bus that is open: why nothing can be heard now, or ""."""
+        return "" if self.nats.is_connected else f"the connection to NATS at {self.servers} is lost; trying on"
+
     async def open(self) -> None:
         """Tries for as long as the settings allow. Raises Unauthorized at once where that is the answer."""
         timeout_s = self._settings.connect_timeout_ms / 1000

@@ -188,6 +188,10 @@ class CoreSource:
             )
         )
 
+    @property
+    def trouble(self) -> str:
+        return self._connection.trouble
+
     async def pull(self, limit: int) -> Sequence[Delivery]:
         arrived: list[Delivery] = []
         while len(arrived) < limit:

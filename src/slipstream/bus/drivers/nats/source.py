@@ -74,6 +74,7 @@ class JetStreamSource:
         self._heard_at = 0.0
         self._refused = False
         self._is_gone = False
+        self._gone_for = ""
         self._stopped = False
         self._subscription: NatsSubscription | None = None
         self._loop = asyncio.get_running_loop()
@@ -134,6 +135,10 @@ class JetStreamSource:
 
     # For the subscription
 
+    @property
+    def trouble(self) -> str:
+        return self._connection.trouble or (self._gone_for if self._is_gone else "")
+
     async def pull(self, limit: int) -> Sequence[Delivery]:
         while not self._arrived and not self._stopped:
             if self._is_gone:
@@ -181,7 +186,8 @@ class JetStreamSource:
                 self._arrived.clear()  # they are gone with the stream they were in
             self._is_gone = False
         except BusError as error:
-            log.warning("%s cannot be consumed: %s; trying on", self._topic, error)
+            self._gone_for = f"{self._topic} cannot be consumed: {error}"
+            log.warning("%s; trying on", self._gone_for)
             await self._pause()
 
     async def _pause(self) -> None:

@@ -76,6 +76,10 @@ class PubSubSource:
 
     # Messages
 
+    @property
+    def trouble(self) -> str:
+        return self._stream.trouble
+
     async def pull(self, limit: int) -> Sequence[Delivery]:
         while not self._arrived and not self._stopped:
             self._news.clear()

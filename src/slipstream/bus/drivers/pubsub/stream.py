@@ -59,7 +59,8 @@ class Stream:
         self._outstanding = 0
         self._changed = threading.Condition()
         self._stopped = threading.Event()
-        self._is_in_trouble = False
+        self.trouble = ""
+        """Why there are no messages, as long as there are none; in its thread, and read by any."""
         self._came = False
         """Whether anything did, since the stream was opened."""
         self._thread = threading.Thread(target=self._run, name=f"slipstream-pubsub {subscription}", daemon=True)
@@ -160,8 +161,8 @@ class Stream:
         """Says that there is trouble, once; and whether it is over by now."""
         failure = bus_error(error, f"{self._subscription} gives no messages")
         is_deleted = isinstance(as_google(error), NotFound)
-        if not self._is_in_trouble:
-            self._is_in_trouble = True
+        is_news, self.trouble = not self.trouble, str(failure)
+        if is_news:
             level = logging.WARNING if is_passing(error) or (is_deleted and self._restore) else logging.ERROR
             log.log(level, "pubsub: %s; trying on", failure)
         if is_deleted and self._restore is not None:
@@ -171,11 +172,11 @@ class Stream:
                 log.debug("pubsub: %s is not restored: %s", self._subscription, still)
             else:
                 log.warning("pubsub: %s was deleted, and is made again", self._subscription)
-                self._is_in_trouble = False
+                self.trouble = ""
                 return True
         return False
 
     def _recover(self) -> None:
-        if self._is_in_trouble:
-            self._is_in_trouble = False
+        if self.trouble:
+            self.trouble = ""
             log.info("pubsub: %s gives messages again", self._subscription)
