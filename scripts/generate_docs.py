@@ -233,17 +233,17 @@ _COMMAND_LINE = """\
 
 <!-- Written by scripts/generate_docs.py from slipstream/cli: change it there. -->
 
-`slipstream serve` runs a broker; its options are the [settings](configuration.md). The other commands talk to one, at
-`--server URL` or `SLIPSTREAM_URL`, by default `http://127.0.0.1:8080`; those of `bus` to a message bus, those of
-`slip` to the store that routers and workers share, at `--store` or `SLIP_STORE`, those of `jobs` to the service of
-download jobs, at `--service` or `JOBS_URL`, by default `http://127.0.0.1:8090`, with `--token` or `JOBS_TOKEN` where it
-asks for one. Those of `table` look into the folder of the [tables](tables.md), at `--tables` or `PIPELINE_TABLES`, by
-default `slipstream-data/tables`.
+`slipstream up` runs everything; `slipstream serve` a broker alone, whose options are the [settings](configuration.md).
+The other commands talk to what runs: a broker, at `--server URL` or `SLIPSTREAM_URL`, by default
+`http://127.0.0.1:8080`; those of `bus` to a message bus, those of `slip` to the store that routers and workers share,
+at `--store` or `SLIP_STORE`, those of `jobs` to the service of download jobs, at `--service` or `JOBS_URL`, by default
+`http://127.0.0.1:8090`, with `--token` or `JOBS_TOKEN` where it asks for one. Those of `table` look into the folder of
+the [tables](tables.md), at `--tables` or `PIPELINE_TABLES`, by default `slipstream-data/tables`.
 
 - `--json` answers with JSON on stdout, one document or one line for each message, and says everything else on stderr.
 - Exit codes: 0 done, 1 refused or not all done, 2 typed wrongly, 3 there is no such thing, 4 it does not fit the state
-  of things, 5 no server there or it cannot answer now, 6 the server asks to wait, 130 interrupted. `serve` and `doctor`
-  have their own, in `--help` and in [operations](operations.md).
+  of things, 5 no server there or it cannot answer now, 6 the server asks to wait, 130 interrupted. `up`, `serve` and
+  `doctor` have their own, in `--help` and in [operations](operations.md).
 - Durations are typed as `500ms`, `10s`, `5m`, `2h`, `7d`; sizes as `1000`, `64k`, `10m`, `2g`; times as
   `2030-01-31T12:00:00Z`, as a date, or as how long ago: `10m`.
 - `slipstream completion bash` (or `zsh`, `fish`) prints what teaches a shell to complete commands, topics, groups,

@@ -99,8 +99,30 @@ MAY_NOT_KNOW: dict[str, set[str]] = {
     # Through the log, as everybody reads it: never the broker's own files but those that Arrow describes.
     "pipeline": {"record", "store", "engine", "router", "limits", "server", "settings", "health", "testing", "cli"},
     "testing": {"pipeline", "health", "cli"},
+    # An application, as its users write them.
+    "demo": {
+        "record",
+        "broker",
+        "store",
+        "engine",
+        "router",
+        "limits",
+        "server",
+        "settings",
+        "health",
+        "testing",
+        "cli",
+    },
+    # Processes, files and HTTP: the parts are commands to it.
+    "up": {
+        *("api", "record", "broker", "store", "engine", "router", "limits", "server", "settings"),
+        *("client", "bus", "slip", "jobs", "pipeline", "health", "testing", "cli"),
+    },
 }
 """Arrows point down only: docs/architecture.md."""
+
+FOR_COMMANDS = {"demo", "up"}
+"""Nobody else knows them."""
 
 OUTSIDE = {
     "asyncio",
@@ -186,6 +208,8 @@ def room(path: Path) -> str:
 @each(MODULES)
 def test_a_room_knows_only_those_below_it(path: Path) -> None:
     known = {name.split(".")[1] for name in imports(path) if name.startswith("slipstream.")}
+    if room(path) != "cli":
+        assert not known & (FOR_COMMANDS - {room(path)})
     assert not known & MAY_NOT_KNOW.get(room(path), set())
 
 

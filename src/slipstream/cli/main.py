@@ -18,6 +18,7 @@ from slipstream.cli.serve import serve
 from slipstream.cli.slip import slip
 from slipstream.cli.table import table
 from slipstream.cli.topic import topic
+from slipstream.cli.up import up
 
 click.rich_click.TEXT_MARKUP = "rich"
 click.rich_click.SHOW_ARGUMENTS = True
@@ -30,18 +31,19 @@ click.rich_click.TEXT_PARAGRAPH_LINEBREAKS = "\n\n"
 def main() -> None:
     """Slipstream: a durable message broker that speaks the DriftQ v1 HTTP API.
 
-    [bold]serve[/] runs a broker; the others talk to one, at --server or SLIPSTREAM_URL, and take --json.
+    [bold]up[/] runs everything, [bold]serve[/] a broker alone; the others talk to what runs, a broker at --server or
+    SLIPSTREAM_URL, and take --json.
     """
 
 
 for command in (
-    *(serve, topic, produce, consume, read, group, dlq, bench),
+    *(up, serve, topic, produce, consume, read, group, dlq, bench),
     *(bus, slip, jobs, pipeline, table, doctor, completion),
 ):
     main.add_command(command)
 
 click.rich_click.COMMAND_GROUPS["slipstream"] = [
-    {"name": "Run", "commands": ["serve", "doctor"]},
+    {"name": "Run", "commands": ["up", "serve", "doctor"]},
     {"name": "Messages", "commands": ["produce", "consume", "read"]},
     {"name": "Look after", "commands": ["topic", "group", "dlq", "bench"]},
     {"name": "Message bus", "commands": ["bus", "slip", "jobs"]},

@@ -11,7 +11,10 @@ from slipstream.store.damage import DirectoryInUse
 
 
 def is_foreign(directory: Path) -> bool:
-    """It holds files, but none that the store ever made; a new file system comes with a `lost+found`."""
+    """It holds files, but none that the store ever made. A new file system comes with a `lost+found`, and `slipstream
+    up` has files of its own there before it starts the broker."""
+    if (directory / "up" / "parts.json").exists():
+        return False
     names = {path.name for path in directory.iterdir()} - {"lost+found"}
     ours = ("LOCK", "journal-", "checkpoint-")
     return bool(names) and not any(name.startswith(ours) for name in names)

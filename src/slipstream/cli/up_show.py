@@ -1,0 +1,259 @@
+"""How `slipstream up` looks: what is being waited for, what runs where, what crashed, and what the parts say."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from slipstream.cli.output import Output, one_line
+from slipstream.up.part import Part, PartStatus, State
+
+COLOURS = ("cyan", "green", "magenta", "blue", "bright_cyan", "bright_magenta", "bright_blue")
+"""Of names; yellow and red are for trouble."""
+SUPERVISOR = "up"
+REFRESH_PER_S = 8
+HELD_LINES = 20
+"""Of a part that has not started yet."""
+
+STYLES: Mapping[State, str] = {
+    "running": "green",
+    "starting": "dim",
+    "waiting": "dim",
+    "crashed": "yellow",
+    "stopped": "dim",
+}
+
+
+class Page(Protocol):
+    """Where lines go."""
+
+    def line(self, name: str, text: str, style: str = "") -> None: ...
+
+
+@contextlib.contextmanager
+def open_show(output: Output, parts: Sequence[Part], log_format: str, console_url: str) -> Iterator[UpShow]:
+    """For machines, for a terminal, or for a file."""
+    if log_format == "json":
+        yield UpShow(JsonPage(), parts, console_url, None)
+        return
+    page = TextPage(output.out, [part.name for part in parts])
+    panel = Panel(output.out, page, parts, console_url) if sys.stdout.isatty() else None
+    show = UpShow(page, parts, console_url, panel)
+    try:
+        yield show
+    finally:
+        if panel is not None:
+            panel.close()
+
+
+class TextPage:
+    """`jobs      | what it says`, the name in its colour."""
+
+    def __init__(self, console: Console, names: Sequence[str]) -> None:
+        self._console = console
+        self.width = max(len(name) for name in (*names, SUPERVISOR))
+        self.colours = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
+        self.colours[SUPERVISOR] = "bold"
+        self._is_open = True
+
+    def line(self, name: str, text: str, style: str = "") -> None:
+        shown = Text(f"{name:<{self.width}} | ", self.colours.get(name, ""))
+        shown.append(one_line(text.expandtabs()), style or "default")
+        self.print(shown)
+
+    def print(self, shown: RenderableType) -> None:
+        """A terminal that is gone, or a pipe that nobody reads any more, keeps no part from running."""
+        if not self._is_open:
+            return
+        try:
+            self._console.print(shown, soft_wrap=True)
+        except OSError:
+            self._is_open = False
+
+
+class JsonPage:
+    """A line of JSON for each of theirs, with the part it is of."""
+
+    def __init__(self) -> None:
+        self._is_open = True
+
+    def line(self, name: str, text: str, style: str = "") -> None:
+        try:
+            told = msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            told = None
+        fields = told if isinstance(told, dict) else {"msg": text}
+        self._write({"part": name, **fields})
+
+    def _write(self, fields: dict[str, object]) -> None:
+        if not self._is_open:
+            return
+        try:
+            sys.stdout.write(msgspec.json.encode(fields).decode() + "\n")
+            sys.stdout.flush()
+        except OSError:
+            self._is_open = False
+
+
+class UpShow:
+    """Hears what happens, and puts it into words."""
+
+    def __init__(self, page: TextPage | JsonPage, parts: Sequence[Part], console_url: str, panel: Panel | None) -> None:
+        self._page = page
+        self._panel = panel
+        self._console_url = console_url
+        self._patience = {part.name: part.patience for part in parts}
+        self._told: dict[str, tuple[State, str]] = {}
+        self._began: dict[str, float] = {}
+        self._is_stopping = False
+        self._has_started = False
+        self._held: dict[str, deque[str]] = {}
+
+    def said(self, name: str, line: str) -> None:
+        """While a panel shows how they start, only the lines of those that fail are of interest."""
+        if self._panel is not None and not self._has_started and not self._is_stopping:
+            self._held.setdefault(name, deque(maxlen=HELD_LINES)).append(line)
+        else:
+            self._page.line(name, line)
+
+    def changed(self, status: PartStatus) -> None:
+        if self._panel is not None:
+            self._panel.changed(status)
+        before = self._told.get(status.name)
+        if before == (status.state, status.reason):
+            return
+        self._told[status.name] = (status.state, status.reason)
+        entered = before is None or before[0] != status.state
+        if status.state == "starting" and entered:
+            self._began[status.name] = time.monotonic()
+        if status.reason and status.state in {"crashed", "stopped"}:
+            for line in self._held.pop(status.name, ()):
+                self._page.line(status.name, line)
+        was_there = before is not None and before[0] != "waiting"
+        if was_there or status.state != "stopped":
+            self._tell(status, entered)
+
+    def started(self, parts: Sequence[PartStatus]) -> None:
+        self._has_started = True
+        if self._panel is not None:
+            self._panel.close()
+        if isinstance(self._page, TextPage):
+            self._page.print(Group("", where_table(parts, self._page.colours), "", *self._invitation()))
+        else:
+            self._page.line(SUPERVISOR, "everything runs")
+
+    def stopping(self, parts: Sequence[PartStatus]) -> None:
+        self._is_stopping = True
+        running = [status.name for status in parts if status.state in {"running", "starting"}]
+        if running:
+            self._up(f"stopping {', '.join(running)}; Ctrl-C again kills")
+            if self._panel is not None:
+                self._panel.reopen()
+
+    def killing(self) -> None:
+        self._up("killing everything", "yellow")
+
+    def killed(self, name: str, after_ms: int) -> None:
+        self._up(f"{name} has not ended after {after_ms / 1000:g} s and is killed", "yellow")
+
+    def _tell(self, status: PartStatus, entered: bool) -> None:
+        name, reason = status.name, status.reason
+        match status.state:
+            case "crashed":
+                self._up(f"{name} crashed: {reason}", "yellow")
+            case "stopped" if reason:
+                self._up(f"{name} cannot run: {reason}", "red")
+            case "stopped" if self._is_stopping:
+                self._up(f"{name} has stopped")
+            case "running" if status.restarts:
+                self._up(f"{name} runs again, after {_counted(status.restarts)}")
+            case "running" if self._panel is None:
+                took = time.monotonic() - self._began.get(name, time.monotonic())
+                self._up(f"{name} is ready at {status.url}, after {took:.1f} s")
+            case "starting" if entered and self._panel is None:
+                patience = self._patience.get(name, "")
+                self._up(f"{name} is started{': ' if patience else ''}{patience}")
+
+    def _invitation(self) -> Iterator[RenderableType]:
+        if self._console_url:
+            yield Text.assemble("open ", (self._console_url, "bold underline"))
+        yield Text("slipstream demo, in another terminal, gives it something to do; Ctrl-C stops it", "dim")
+        yield ""
+
+    def _up(self, text: str, style: str = "") -> None:
+        self._page.line(SUPERVISOR, text, style)
+
+
+class Panel:
+    """Below everything else, while something is being waited for: the parts, and how each is."""
+
+    def __init__(self, console: Console, page: TextPage, parts: Sequence[Part], console_url: str) -> None:
+        self._console = console
+        self._page = page
+        self._patience = {part.name: part.patience for part in parts}
+        self._console_url = console_url
+        self._parts: dict[str, PartStatus] = {part.name: PartStatus(name=part.name, url=part.url) for part in parts}
+        self._spinner = Spinner("dots", style="cyan")
+        self._live: Live | None = None
+        self.reopen()
+
+    def changed(self, status: PartStatus) -> None:
+        self._parts[status.name] = status
+
+    def reopen(self) -> None:
+        if self._live is None:
+            self._live = Live(
+                get_renderable=self._table, console=self._console, refresh_per_second=REFRESH_PER_S, transient=True
+            )
+            self._live.start()
+
+    def close(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _table(self) -> Table:
+        table = Table(box=None, pad_edge=False, show_header=False)
+        now_ms = time.time() * 1000
+        for name, status in self._parts.items():
+            seconds = f"{max(0.0, now_ms - status.since_ms) / 1000:.0f} s" if status.since_ms else ""
+            is_busy = status.state in {"starting", "waiting"}
+            table.add_row(
+                self._mark(status),
+                Text(name, self._page.colours[name]),
+                Text(status.state, STYLES[status.state]),
+                Text(status.reason or (self._patience[name] if is_busy else status.url), "dim", overflow="ellipsis"),
+                Text(seconds if is_busy else "", "dim"),
+            )
+        return table
+
+    def _mark(self, status: PartStatus) -> RenderableType:
+        if status.state in {"starting", "waiting"}:
+            return self._spinner
+        return {"running": Text("✓", "green"), "crashed": Text("!", "yellow")}.get(status.state, Text("·", "dim"))
+
+
+def where_table(parts: Sequence[PartStatus], colours: Mapping[str, str]) -> Table:
+    """What runs where."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("PART", "WHERE", "STATE"):
+        table.add_column(column, no_wrap=True)
+    for status in parts:
+        state = Text(status.state, "red" if status.state == "stopped" else STYLES[status.state])
+        table.add_row(Text(status.name, colours.get(status.name, "")), status.url, state)
+    return table
+
+
+def _counted(restarts: int) -> str:
+    return "one restart" if restarts == 1 else f"{restarts} restarts"

@@ -1,0 +1,223 @@
+"""The life of one part: started when what it needs is ready, again when it has crashed, and ended when asked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import time
+from collections.abc import Coroutine, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from slipstream.endings import end_tasks
+from slipstream.up.guard import Guard
+from slipstream.up.health import until_ready
+from slipstream.up.part import Part, PartStatus, State
+from slipstream.up.said import Said
+from slipstream.up.settings import UpSettings
+
+CHUNK = 1 << 16
+LAST_WORDS_S = 1.0
+"""How long what a part has said is read after its end, though others hold the pipe open."""
+_STAMP = re.compile(r"^\d\d:\d\d:\d\d [A-Z]+ +")
+NOT_FOUND = 127
+"""What a shell says of a command that is not there."""
+
+
+class Listener(Protocol):
+    """Whoever shows it to people."""
+
+    def changed(self, status: PartStatus) -> None:
+        """It is in another state, or there is another reason."""
+
+    def said(self, name: str, line: str) -> None: ...
+
+    def killed(self, name: str, after_ms: int) -> None:
+        """It did not end in time."""
+
+
+class Keeper:
+    """Keeps one part."""
+
+    def __init__(self, part: Part, said: Said, settings: UpSettings, guard: Guard, listener: Listener) -> None:
+        self.part = part
+        self.status = PartStatus(name=part.name, url=part.url)
+        self.ready = asyncio.Event()
+        self.ended = asyncio.Event()
+        """It will not be started any more."""
+        self.exit_code = 0
+        """Of its last end, where it was not asked for."""
+        self.has_been_ready = False
+        self.was_killed = False
+        """Because it did not end in time."""
+        self._said = said
+        self._settings = settings
+        self._guard = guard
+        self._listener = listener
+        self._stopping = asyncio.Event()
+        self._process: asyncio.subprocess.Process | None = None
+        self._ready_at = 0.0
+
+    async def keep(self, others: Mapping[str, Keeper]) -> None:
+        """Returns when it is stopped, or to start it again would not help."""
+        pause_ms = self._settings.restart_base_ms
+        try:
+            while await self._needs_are_ready(others):
+                code = await self._live()
+                if self._stopping.is_set():
+                    break
+                self.exit_code = code
+                reason = self._reason(code)
+                if code in self.part.hopeless:
+                    self._enter("stopped", f"{reason}; {self.part.hopeless[code]}")
+                    return
+                if self._was_well():
+                    pause_ms = self._settings.restart_base_ms
+                self._enter("crashed", f"{reason}; started again in {pause_ms / 1000:g} s")
+                if not await self._unless_stopped(asyncio.sleep(pause_ms / 1000)):
+                    break
+                pause_ms = min(2 * pause_ms, self._settings.restart_longest_ms)
+                self.status.restarts += 1
+            self._enter("stopped", "")
+        finally:
+            self.ended.set()
+
+    async def stop(self) -> None:
+        """Asks it to end, and kills it where it does not in time."""
+        self._stopping.set()
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                # The leader alone: what it has started it ends itself, Spark's Java say, when it has no use for it.
+                self._process.send_signal(signal.SIGTERM)
+            try:
+                async with asyncio.timeout(self._settings.stop_timeout_ms / 1000):
+                    await self.ended.wait()
+            except TimeoutError:
+                self.was_killed = True
+                self._listener.killed(self.part.name, self._settings.stop_timeout_ms)
+                self._kill()
+        await self.ended.wait()
+
+    def give_up(self) -> None:
+        """It is not started again, whatever becomes of it."""
+        self._stopping.set()
+
+    @property
+    def log(self) -> list[str]:
+        return list(self._said.last)
+
+    def close(self) -> None:
+        self._said.close()
+
+    def _kill(self) -> None:
+        if self._process is not None:
+            self._guard.kill(self._process.pid)
+
+    async def _needs_are_ready(self, others: Mapping[str, Keeper]) -> bool:
+        """False: it is stopped instead."""
+        for name in self.part.needs:
+            if not others[name].ready.is_set():
+                self._enter("waiting", f"needs {name}")
+                if not await self._unless_stopped(others[name].ready.wait()):
+                    return False
+        return not self._stopping.is_set()
+
+    async def _live(self) -> int:
+        """From its start to its end: returns the exit code, less than 0 for a signal."""
+        self._guard.prepare()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self.part.command,
+                env={**os.environ, **self.part.environment},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                process_group=0,  # so that Ctrl-C reaches us alone, and a kill all of it
+                preexec_fn=self._guard.announce,
+            )
+        except OSError as error:
+            self._hear(f"{self.part.command[0]} cannot be started: {error.strerror}".encode())
+            return NOT_FOUND
+        assert process.stdout is not None
+        self._guard.began(process.pid)
+        self._process, self._ready_at = process, 0.0
+        self._enter("starting", "", process.pid)
+        hearing = asyncio.create_task(self._read(process.stdout))
+        becoming = asyncio.create_task(self._become_ready())
+        try:
+            return await process.wait()
+        finally:
+            self._process = None
+            self.ready.clear()
+            self._guard.ended(process.pid)
+            await asyncio.wait([hearing], timeout=LAST_WORDS_S)
+            await end_tasks(becoming, hearing)
+
+    async def _become_ready(self) -> None:
+        if self.part.health:
+            await until_ready(self.part.health, lambda reason: self._enter("starting", reason))
+        self._ready_at = time.monotonic()
+        self.has_been_ready = True
+        self.ready.set()
+        self._enter("running", "")
+
+    async def _read(self, pipe: asyncio.StreamReader) -> None:
+        """However long its lines are."""
+        rest = b""
+        while chunk := await pipe.read(CHUNK):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                self._hear(line)
+        if rest:
+            self._hear(rest)
+
+    def _hear(self, line: bytes) -> None:
+        self._listener.said(self.part.name, self._said.add(line))
+
+    def _was_well(self) -> bool:
+        return self._ready_at > 0 and (time.monotonic() - self._ready_at) * 1000 >= self._settings.well_after_ms
+
+    def _reason(self, code: int) -> str:
+        """How it ended, and the last it said."""
+        how = f"exit code {code}" if code >= 0 else f"killed by {_signal_name(-code)}"
+        last = next((words for line in reversed(self._said.last) if (words := _words(line))), "")
+        return f"{how}: {last}" if last else how
+
+    def _enter(self, state: State, reason: str, pid: int | None = None) -> None:
+        status = self.status
+        if status.state != state or not status.since_ms:
+            status.since_ms = time.time_ns() // 1_000_000
+        status.state, status.reason = state, reason
+        if state != "running" and not (state == "starting" and pid is None):
+            status.pid = pid
+        self._listener.changed(status)
+
+    async def _unless_stopped(self, waiting: Coroutine[Any, Any, object]) -> bool:
+        """False where it was stopped before."""
+        task, stopped = asyncio.ensure_future(waiting), asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
+            return not self._stopping.is_set()
+        finally:
+            task.cancel()
+            stopped.cancel()
+
+
+def _words(line: str) -> str:
+    """A line of a log without what every line has."""
+    try:
+        told = msgspec.json.decode(line)
+    except msgspec.DecodeError:
+        return _STAMP.sub("", line).strip()
+    return str(told.get("msg", line)) if isinstance(told, dict) else line
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

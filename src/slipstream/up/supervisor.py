@@ -1,0 +1,169 @@
+"""All parts together: started in the order of what they need, stopped in the reverse."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from slipstream.endings import end_tasks
+from slipstream.up import board
+from slipstream.up.guard import Guard
+from slipstream.up.keeper import Keeper, Listener
+from slipstream.up.part import Part, PartStatus
+from slipstream.up.said import Said
+from slipstream.up.settings import UpSettings
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+REFRESH_S = 1.0
+"""What parts say is in `parts.json` after so long, though no state has changed."""
+INTERRUPTED = 130
+
+
+class Show(Listener, Protocol):
+    """Tells people what happens."""
+
+    def started(self, parts: Sequence[PartStatus]) -> None:
+        """Everything runs that can, for the first time."""
+
+    def stopping(self, parts: Sequence[PartStatus]) -> None: ...
+
+    def killing(self) -> None:
+        """Somebody does not want to wait."""
+
+
+class Supervisor:
+    """Runs parts until a signal says stop.
+
+    Example:
+        code = await Supervisor(parts, data / "up", load_settings({}), show).run()
+    """
+
+    def __init__(
+        self, parts: Sequence[Part], folder: Path, settings: UpSettings, show: Show, *, lock: int | None = None
+    ) -> None:
+        """`folder` is for the logs and `parts.json`; `lock` is a file that stays open as long as any part may run."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder / "parts.json"
+        self._show = show
+        self._guard = Guard(lock)
+        self._keepers = {
+            part.name: Keeper(
+                part,
+                Said(folder / f"{part.name}.log", max_bytes=settings.log_bytes, files=settings.log_files),
+                settings,
+                self._guard,
+                self,
+            )
+            for part in parts
+        }
+        self._stop = asyncio.Event()
+        self._news = asyncio.Event()
+        self._interrupts = 0
+
+    async def run(self) -> int:
+        """Returns the exit code: 0 if all parts ended as asked, that of a vital part which could not start, 1 if one
+        had to be killed, 130 if somebody did not want to wait."""
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            loop.add_signal_handler(number, self.stop)
+        self._write()
+        keeping = [asyncio.create_task(keeper.keep(self._keepers)) for keeper in self._keepers.values()]
+        beside = [
+            asyncio.create_task(self._refresh()),
+            asyncio.create_task(self._tell_when_started()),
+            *(asyncio.create_task(self._mind(keeper)) for keeper in self._keepers.values() if keeper.part.is_vital),
+        ]
+        try:
+            await self._stop.wait()
+            self._show.stopping(self._statuses)
+            await self._drain()
+            await asyncio.gather(*keeping)
+            return self._exit_code()
+        finally:
+            self._guard.kill_all()  # nobody is left where something of ours went wrong
+            await end_tasks(*beside, *keeping)
+            self._guard.close()
+            self._write()
+            for keeper in self._keepers.values():
+                keeper.close()
+            for number in SIGNALS:
+                loop.remove_signal_handler(number)
+
+    def stop(self) -> None:
+        """The first time: drains. The second: kills."""
+        self._interrupts += 1
+        self._stop.set()
+        if self._interrupts == 2:
+            self._show.killing()
+            for keeper in self._keepers.values():
+                keeper.give_up()
+            self._guard.kill_all()
+
+    # What keepers tell
+
+    def changed(self, status: PartStatus) -> None:
+        self._write()
+        self._show.changed(status)
+
+    def said(self, name: str, line: str) -> None:
+        self._news.set()
+        self._show.said(name, line)
+
+    def killed(self, name: str, after_ms: int) -> None:
+        self._show.killed(name, after_ms)
+
+    async def _drain(self) -> None:
+        """Who needs another ends before it, the others side by side."""
+        stopping: dict[str, asyncio.Task[None]] = {}
+
+        async def stop(keeper: Keeper) -> None:
+            users = [each for each in self._keepers.values() if keeper.part.name in each.part.needs]
+            await asyncio.gather(*(asyncio.shield(stopping[user.part.name]) for user in users))
+            await keeper.stop()
+
+        for name, keeper in self._keepers.items():
+            stopping[name] = asyncio.create_task(stop(keeper))
+        await asyncio.gather(*stopping.values())
+
+    async def _mind(self, keeper: Keeper) -> None:
+        await keeper.ended.wait()
+        if not keeper.has_been_ready:
+            self._stop.set()
+
+    async def _tell_when_started(self) -> None:
+        for keeper in self._keepers.values():
+            waits = [asyncio.ensure_future(keeper.ready.wait()), asyncio.ensure_future(keeper.ended.wait())]
+            try:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for wait in waits:
+                    wait.cancel()
+        if not self._stop.is_set():
+            self._show.started(self._statuses)
+
+    async def _refresh(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            self._write()
+            await asyncio.sleep(REFRESH_S)
+
+    def _exit_code(self) -> int:
+        vital = [keeper for keeper in self._keepers.values() if keeper.part.is_vital and not keeper.has_been_ready]
+        if self._interrupts >= 2:
+            return INTERRUPTED
+        if self._interrupts == 0 and vital:
+            return vital[0].exit_code or 1
+        return 1 if any(keeper.was_killed for keeper in self._keepers.values()) else 0
+
+    @property
+    def _statuses(self) -> list[PartStatus]:
+        return [keeper.status for keeper in self._keepers.values()]
+
+    def _write(self) -> None:
+        for keeper in self._keepers.values():
+            keeper.status.log = keeper.log
+        board.write(self._path, self._statuses)
