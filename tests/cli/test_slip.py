@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.cli.slip_store import timeline_of
 from slipstream.cli.slip_timeline import draw
-from slipstream.slip import Control, open_store
+from slipstream.slip import Control, load_settings, open_store
+from slipstream.slip.oversight import Oversight
 from tests.cli.slips import Slips, kept, open_shop
 from tests.client.loop import in_loop
 from tests.slip.store.valkey import ValkeyServer
@@ -286,8 +286,7 @@ def test_options_that_do_not_go_together_are_refused(histories: Slips) -> None:
 def test_what_is_drawn_fits_the_terminal(histories: Slips) -> None:
     async def lines(correlation_id: str, width: int) -> list[str]:
         async with open_store(str(histories.store)) as store:
-            found = await timeline_of(store, correlation_id)
-            assert found is not None
+            found = await Oversight(store, load_settings({})).timeline(correlation_id)
             return [line.plain for line in draw(found, width, dt.datetime.now(dt.UTC))]
 
     for width in (80, 120, 200):

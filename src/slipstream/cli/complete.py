@@ -51,10 +51,11 @@ def complete_slip(ctx: click.Context, param: click.Parameter, incomplete: str) -
 
 def complete_slip_step(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Of the slip that was named before it."""
-    from slipstream.cli.slip_store import timeline_of  # noqa: PLC0415
+    from slipstream.slip import load_settings  # noqa: PLC0415
+    from slipstream.slip.oversight import Oversight  # noqa: PLC0415
 
     async def names(store: Store) -> list[str]:
-        found = await timeline_of(store, str(ctx.params.get("correlation_id")))
+        found = await Oversight(store, load_settings({})).find(str(ctx.params.get("correlation_id")))
         return [] if found is None else list(dict.fromkeys(row.step for run in found.runs for row in run.rows))
 
     return _complete_from_store(ctx, incomplete, names)
@@ -75,7 +76,8 @@ SLIPS_OFFERED = 100
 def _complete_from_store(
     ctx: click.Context, incomplete: str, names: Callable[[Store], Awaitable[list[str]]]
 ) -> list[CompletionItem]:
-    from slipstream.cli.slip_store import existing_store, exit_code, slip_settings  # noqa: PLC0415
+    from slipstream.cli.slip_store import exit_code, slip_settings  # noqa: PLC0415
+    from slipstream.slip.oversight import existing_store  # noqa: PLC0415
 
     async def look() -> list[str]:
         async with existing_store(slip_settings(ctx.params.get("store")).store) as store:

@@ -10,7 +10,8 @@ import rich_click as click
 from slipstream.cli.complete import complete_group, complete_topic
 from slipstream.cli.output import EXIT_CODES, Output, speaks, warn_if
 from slipstream.cli.topic import show_groups
-from slipstream.cli.values import When, duration_text, time_text
+from slipstream.cli.values import When, time_text
+from slipstream.durations import duration_text
 
 if TYPE_CHECKING:
     from slipstream.api import GroupInfo

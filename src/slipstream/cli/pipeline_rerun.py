@@ -14,8 +14,8 @@ from rich.markup import escape
 from slipstream.cli.output import EXIT_CODES, INTERRUPTED, Output, answering, counted
 from slipstream.cli.progress import bar
 from slipstream.cli.replay_asking import agreed, need_answer, note_spark, replay_settings, show_sample
-from slipstream.cli.slip_store import existing_store, slip_settings
 from slipstream.cli.slip_store import exit_code as slip_exit_code
+from slipstream.cli.slip_store import slip_settings
 from slipstream.cli.spark_options import spark_options
 from slipstream.cli.table_folder import exit_code
 from slipstream.cli.values import When
@@ -102,6 +102,8 @@ def _time(option: str, text: str) -> dt.datetime | None:
 
 
 async def _check_store(slips: SlipSettings) -> None:
+    from slipstream.slip.oversight import existing_store  # noqa: PLC0415
+
     async with existing_store(slips.store):
         pass
 
@@ -172,6 +174,7 @@ async def _rerun_in_loop(
     output: Output, slips: SlipSettings, found: Replay, question: SlipsAsked, rate: float | None
 ) -> tuple[Reached, list[Refusal]]:
     from slipstream.pipeline.replay.rerunning import Rerunner  # noqa: PLC0415
+    from slipstream.slip.oversight import existing_store  # noqa: PLC0415
 
     async with existing_store(slips.store) as store:
         rerunner = Rerunner(store, slips, found, question.from_step, rate)

@@ -13,14 +13,15 @@ from slipstream.cli.output import EXIT_CODES, Output, one_line, warn_if
 from slipstream.cli.slip_control import approve, cancel, copy, deny, pause, pauses, rerun, resume, signal, submit
 from slipstream.cli.slip_routes import check
 from slipstream.cli.slip_run import router, run, worker
-from slipstream.cli.slip_store import known_timeline, on_a_store, timeline_of
-from slipstream.cli.values import Duration, duration_text
+from slipstream.cli.slip_store import on_a_store
+from slipstream.cli.values import Duration
+from slipstream.durations import duration_text
 
 if TYPE_CHECKING:
     from slipstream.slip import SlipSettings
+    from slipstream.slip.oversight import Kind, Listed
     from slipstream.slip.standing import Standing
     from slipstream.slip.store import Store, Tracked
-    from slipstream.slip.timeline import Timeline
 
 
 @click.group()
@@ -50,8 +51,9 @@ async def show(store: Store, settings: SlipSettings, output: Output, correlation
       slipstream slip show c-123 --json
     """
     from slipstream.cli.slip_timeline import draw  # noqa: PLC0415
+    from slipstream.slip.oversight import Oversight  # noqa: PLC0415
 
-    found = await known_timeline(store, settings, correlation_id)
+    found = await Oversight(store, settings).timeline(correlation_id)
     if output.as_json:
         output.json(found)
         return
@@ -83,32 +85,21 @@ async def list_slips(
       slipstream slip list --stuck
       slipstream slip list --stuck --for 1h
     """
+    from slipstream.slip.oversight import Oversight  # noqa: PLC0415
+
     if stuck and failed:
         raise click.UsageError("--stuck are under way and --failed are not: one of them")
     if unmoved_ms is not None and not stuck:
         raise click.UsageError("--for goes with --stuck")
     now_ms = time.time_ns() // 1_000_000
     unmoved_ms = settings.stuck_after_ms if unmoved_ms is None else unmoved_ms
-    if stuck:
-        tracked = await store.tracked(ended=False, moved_before_ms=now_ms - unmoved_ms, limit=LOOKED_AT)
-    elif failed:
-        ended = await store.tracked(ended=True, limit=LOOKED_AT)
-        tracked = [each for each in ended if each.state == "dead-lettered"]
-    else:
-        tracked = await store.tracked(limit=LOOKED_AT)
-    found: list[tuple[Tracked, Timeline]] = []
-    for each in tracked:
-        timeline = await timeline_of(store, each.slip)
-        if timeline is None or (timeline.parent and not branches) or (stuck and await _is_left_over(store, timeline)):
-            continue
-        found.append((each, timeline))
-        if len(found) > limit:
-            break
-    more, found = len(found) > limit, found[:limit]
+    kind: Kind = "stuck" if stuck else "dead-lettered" if failed else ""
+    page = await Oversight(store, settings).slips(kind, limit=limit, branches=branches, unmoved_ms=unmoved_ms)
+    found = page.slips
     if output.as_json:
-        for each, timeline in found:
-            standing = timeline.standing
-            output.json({**_plain(each), "going": standing.going, "at": standing.step, "reason": _reason(standing)})
+        for each in found:
+            standing, plain = each.timeline.standing, _plain(each.tracked)
+            output.json({**plain, "going": standing.going, "at": standing.step, "reason": _reason(standing)})
     elif not found:
         output.say(
             f"nothing is stuck: whatever is under way has moved in the last {duration_text(unmoved_ms)}"
@@ -119,46 +110,40 @@ async def list_slips(
         )
     else:
         _show_list(output, found, now_ms)
-        if more:
+        if page.more:
             output.note(f"[dim]there are more than {limit}: see them with --limit[/]")
 
-
-LOOKED_AT = 10_000
 
 WIDE = 110
 """From here on there is room for the type of the event."""
 
 
-def _show_list(output: Output, found: list[tuple[Tracked, Timeline]], now_ms: int) -> None:
+def _show_list(output: Output, found: list[Listed], now_ms: int) -> None:
     from slipstream.cli.slip_timeline import fit  # noqa: PLC0415
 
     wide = output.out.width >= WIDE
     names = ["CORRELATION ID", *(["TYPE"] if wide else []), "STATE", "STEP", ">MOVED"]
     rows = [
         (
-            one_line(each.slip),
-            *([one_line(each.kind)] if wide else []),
-            warn_if(timeline.state == "dead-lettered", IN_A_WORD.get(timeline.standing.going, timeline.standing.going)),
-            one_line(timeline.standing.step) or "-",
-            f"{duration_text(max(0, now_ms - each.moved_ms))} ago",
+            one_line(each.tracked.slip),
+            *([one_line(each.tracked.kind)] if wide else []),
+            warn_if(each.timeline.state == "dead-lettered", IN_A_WORD.get(_going(each), _going(each))),
+            one_line(each.timeline.standing.step) or "-",
+            f"{duration_text(max(0, now_ms - each.tracked.moved_ms))} ago",
         )
-        for each, timeline in found
+        for each in found
     ]
     # The reason has the room that the others leave: a correlationId that is cut short is good for nothing.
     taken = sum(max(len(name) + 1, *(len(row[column]) for row in rows)) + 2 for column, name in enumerate(names))
     room = max(20, output.out.width - taken)
     output.table(
         [*names, "WHY"],
-        [(*row, fit(_reason(timeline.standing), room)) for row, (_, timeline) in zip(rows, found, strict=True)],
+        [(*row, fit(_reason(each.timeline.standing), room)) for row, each in zip(rows, found, strict=True)],
     )
 
 
-async def _is_left_over(store: Store, timeline: Timeline) -> bool:
-    """A branch of a message that is over: nobody waits for it."""
-    if not timeline.parent:
-        return False
-    parent = await timeline_of(store, timeline.parent)
-    return parent is not None and parent.state != "under way"
+def _going(each: Listed) -> str:
+    return each.timeline.standing.going
 
 
 IN_A_WORD = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import getpass
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -13,13 +12,13 @@ from rich.markup import escape
 
 from slipstream.cli.complete import complete_paused_step, complete_slip, complete_slip_step
 from slipstream.cli.output import EXIT_CODES, Output
-from slipstream.cli.slip_store import DoesNotFit, known_timeline, on_a_store
-from slipstream.cli.values import Duration, Json, duration_text
+from slipstream.cli.slip_store import on_a_store
+from slipstream.cli.values import Duration, Json
+from slipstream.durations import duration_text
 
 if TYPE_CHECKING:
     from slipstream.slip import SlipSettings
     from slipstream.slip.store import Store
-    from slipstream.slip.timeline import Row, Timeline
 
 SEEN_LATELY = 1_000
 
@@ -96,19 +95,11 @@ async def _give_word(
     note: str,
     data: Any,
 ) -> None:
-    from slipstream.slip import Control, Signal  # noqa: PLC0415
-    from slipstream.slip.ledger import Ledger  # noqa: PLC0415
+    from slipstream.slip import Signal  # noqa: PLC0415
+    from slipstream.slip.oversight import Oversight  # noqa: PLC0415
 
-    found = await known_timeline(store, settings, correlation_id)
-    row = _waiting_row(found, step)
-    kept = await Ledger(store, settings.ttl_ms).get(correlation_id, f"signal:{step}")
-    if kept is not None:
-        first = msgspec.json.decode(kept, type=Signal)
-        by_whom = f" by {first.by}" if first.by else ""
-        raise DoesNotFit(f"{step} of {correlation_id} was told {first.decision}{by_whom} before: the first word counts")
     decision: Literal["approve", "deny"] = "deny" if word == "deny" else "approve"
-    await Control(store, settings).signal(Signal(correlation_id, step, decision, by, note, data))
-    waits = row.state == "waiting"
+    waits = await Oversight(store, settings).signal(Signal(correlation_id, step, decision, by, note, data))
     if output.as_json:
         output.json({"correlationId": correlation_id, "step": step, "decision": decision, "by": by, "waits": waits})
         return
@@ -119,34 +110,6 @@ async def _give_word(
         output.say(
             f"{done} {escape(step)} of {escape(correlation_id)}, which does not wait there yet: the word is kept for it"
         )
-
-
-def _waiting_row(found: Timeline, step: str) -> Row:
-    """Where the word goes. Raises InvalidSlip if nothing can wait there, DoesNotFit if nothing does any more."""
-    from slipstream.slip import InvalidSlip  # noqa: PLC0415
-
-    correlation_id = found.correlation_id
-    row = next((row for row in reversed(found.runs[-1].rows) if row.step == step), None)
-    if row is None:
-        inside = next((branch.correlation_id for branch, one in _inside(found) if one.step == step), None)
-        if inside is not None:
-            raise InvalidSlip(f"{step} is a step of a branch of {correlation_id}: name {inside} instead")
-        there = ", ".join(dict.fromkeys(row.step for row in found.runs[-1].rows)) or "none"
-        raise InvalidSlip(f"{correlation_id} has no step {step}; there are {there}")
-    if row.kind != "wait" or row.detail == "chunks":
-        raise InvalidSlip(f"{step} of {correlation_id} waits for nobody's word: it is no step with wait")
-    if found.state != "under way":
-        raise DoesNotFit(f"{correlation_id} is {found.state}: nothing waits there any more")
-    if row.state not in ("waiting", "queued", "pending"):
-        raise DoesNotFit(f"{correlation_id} has left {step}: it is {row.state}")
-    return row
-
-
-def _inside(found: Timeline) -> Iterator[tuple[Timeline, Row]]:
-    for row in found.runs[-1].rows:
-        for branch in row.branches:
-            yield from ((branch, one) for one in branch.runs[-1].rows)
-            yield from _inside(branch)
 
 
 def _soon(settings: SlipSettings) -> str:
@@ -172,11 +135,9 @@ async def pause(
     [bold]Examples[/]
       slipstream slip pause charge --reason 'the bank is away' --for 30m
     """
-    from slipstream.slip import Control  # noqa: PLC0415
+    from slipstream.slip.oversight import Oversight  # noqa: PLC0415
 
-    control = Control(store, settings)
-    await control.pause(step, reason, seconds=None if for_ms is None else for_ms / 1000)
-    held = (await control.pauses()).get(step)
+    held = await Oversight(store, settings).pause(step, reason, seconds=None if for_ms is None else for_ms / 1000)
     if output.as_json:
         output.json({"step": step, "paused": held is not None, **(msgspec.to_builtins(held) if held else {})})
     else:
@@ -191,11 +152,9 @@ async def pause(
 @on_a_store
 async def resume(store: Store, settings: SlipSettings, output: Output, step: str) -> None:
     """Let work at a step go on."""
-    from slipstream.slip import Control  # noqa: PLC0415
+    from slipstream.slip.oversight import Oversight  # noqa: PLC0415
 
-    control = Control(store, settings)
-    was_paused = step in await control.pauses()
-    await control.resume(step)
+    was_paused = await Oversight(store, settings).resume(step)
     if output.as_json:
         output.json({"step": step, "wasPaused": was_paused})
     elif was_paused:
@@ -209,9 +168,9 @@ async def resume(store: Store, settings: SlipSettings, output: Output, step: str
 async def pauses(store: Store, settings: SlipSettings, output: Output) -> None:
     """List the steps that are paused."""
     from slipstream.cli.slip_timeline import clock  # noqa: PLC0415
-    from slipstream.slip import Control  # noqa: PLC0415
+    from slipstream.slip.oversight import Oversight  # noqa: PLC0415
 
-    held = await Control(store, settings).pauses()
+    held = await Oversight(store, settings).pauses()
     now = dt.datetime.now(dt.UTC)
     if output.as_json:
         for step, hold in held.items():
@@ -252,10 +211,9 @@ async def rerun(store: Store, settings: SlipSettings, output: Output, correlatio
     [bold]Examples[/]
       slipstream slip rerun c-123 --from charge
     """
-    from slipstream.slip import Control  # noqa: PLC0415
+    from slipstream.slip.oversight import Oversight  # noqa: PLC0415
 
-    found = await known_timeline(store, settings, correlation_id)
-    await Control(store, settings).rerun(correlation_id, step)
+    found = await Oversight(store, settings).rerun(correlation_id, step)
     if found.state == "under way":
         output.note(f"[yellow]{escape(correlation_id)} had not ended: what is under way of it is dropped[/]")
     if output.as_json:
@@ -286,8 +244,9 @@ async def copy(
       slipstream slip copy c-123 --from charge --payload @mended.json
     """
     from slipstream.slip import Control  # noqa: PLC0415
+    from slipstream.slip.oversight import Oversight  # noqa: PLC0415
 
-    await known_timeline(store, settings, correlation_id)
+    await Oversight(store, settings).timeline(correlation_id)
     copied = await Control(store, settings).copy(
         correlation_id, step, payload=payload, correlation_id_of_copy=copied_id
     )
@@ -345,12 +304,9 @@ async def cancel(store: Store, settings: SlipSettings, output: Output, correlati
     [bold]Examples[/]
       slipstream slip cancel c-123 --reason 'wrong address'
     """
-    from slipstream.slip import Control  # noqa: PLC0415
+    from slipstream.slip.oversight import Oversight  # noqa: PLC0415
 
-    found = await known_timeline(store, settings, correlation_id)
-    if found.state != "under way":
-        raise DoesNotFit(f"{correlation_id} is over: {found.state}")
-    await Control(store, settings).cancel(correlation_id, reason)
+    await Oversight(store, settings).cancel(correlation_id, reason)
     if output.as_json:
         output.json({"correlationId": correlation_id})
     else:

@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from slipstream.cli.output import EXIT_CODES, Output, answering
 from slipstream.cli.slip_store import exit_code
-from slipstream.cli.values import duration_text
+from slipstream.durations import duration_text
 
 if TYPE_CHECKING:
     from slipstream.slip import RouteTable, RoutingStep

@@ -1,39 +1,18 @@
-"""How commands of `slipstream slip` get at the store, what they find there, and the exit code of what went wrong."""
+"""How commands of `slipstream slip` get at the store, and the exit code of what went wrong."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import datetime as dt
 import functools
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import rich_click as click
 
 from slipstream.cli.output import CONFLICT, NOT_FOUND, UNREACHABLE, answering
-from slipstream.cli.values import duration_text
 
 if TYPE_CHECKING:
     from slipstream.slip import SlipSettings
-    from slipstream.slip.store import Store
-    from slipstream.slip.timeline import Timeline
-
-REMOTE = ("redis://", "rediss://", "unix://")
-
-
-class NotKnown(LookupError):
-    """The store keeps nothing of this."""
-
-
-class DoesNotFit(RuntimeError):
-    """What was asked for comes too late, or was asked for before."""
-
-
-class StoreMissing(LookupError):
-    """There is no store where one was named."""
-
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
@@ -47,6 +26,8 @@ def on_a_store(command: CommandT) -> CommandT:
     @functools.wraps(command)
     def run(*args: Any, store: str | None, as_json: bool, **kwargs: Any) -> None:
         with answering(as_json, exit_code) as output:
+            from slipstream.slip.oversight import existing_store  # noqa: PLC0415 - --help needs none of it
+
             settings = slip_settings(store)
 
             async def opened() -> None:
@@ -64,24 +45,10 @@ def slip_settings(store: str | None) -> SlipSettings:
     return load_settings({} if store is None else {"store": store})
 
 
-@contextlib.asynccontextmanager
-async def existing_store(url: str) -> AsyncIterator[Store]:
-    """To look into one that is not there would make it, and find it empty: the truth is that its name is wrong."""
-    from slipstream.slip import InvalidSlip, open_store  # noqa: PLC0415
-
-    if not url.startswith(REMOTE):
-        path = url.removeprefix("sqlite://")
-        if path == ":memory:":
-            raise InvalidSlip("a store in memory is inside the process that uses it: there is nothing to see from here")
-        if not await asyncio.to_thread(Path(path).exists):
-            raise StoreMissing(f"there is no store {path}: name that of the application with --store or SLIP_STORE")
-    async with open_store(url) as store:
-        yield store
-
-
 def exit_code(error: Exception) -> int | None:
     from slipstream import bus  # noqa: PLC0415
     from slipstream.slip import InvalidSlip, Malformed, NoRoute  # noqa: PLC0415
+    from slipstream.slip.oversight import DoesNotFit, NotKnown, StoreMissing  # noqa: PLC0415
     from slipstream.slip.routes.condition import ConditionFailed  # noqa: PLC0415
     from slipstream.slip.routes.problems import RouteTableInvalid  # noqa: PLC0415
     from slipstream.slip.store import StoreUnavailable, UnusableStore  # noqa: PLC0415
@@ -103,24 +70,3 @@ def exit_code(error: Exception) -> int | None:
         (OSError, 1),
     ]
     return next((code for kind, code in codes if isinstance(error, kind)), None)
-
-
-async def timeline_of(store: Store, correlation_id: str) -> Timeline | None:
-    from slipstream.slip.ledger import Ledger  # noqa: PLC0415
-    from slipstream.slip.lookup import look_up  # noqa: PLC0415
-    from slipstream.slip.timeline import timeline  # noqa: PLC0415
-
-    known = await look_up(store, correlation_id)
-    held = await Ledger(store, ttl_ms=1).pauses()
-    return None if known is None else timeline(known, held, dt.datetime.now(dt.UTC))
-
-
-async def known_timeline(store: Store, settings: SlipSettings, correlation_id: str) -> Timeline:
-    found = await timeline_of(store, correlation_id)
-    if found is None:
-        kept = duration_text(settings.ttl_ms)
-        raise NotKnown(
-            f"nothing is kept of {correlation_id}: the correlationId or the store is another, it is older than {kept} "
-            "(SLIP_TTL_MS), or no router keeps the history (a Router does, with track=True)"
-        )
-    return found

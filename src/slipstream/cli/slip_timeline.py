@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from slipstream.cli.output import payload_text
-from slipstream.cli.values import duration_text
+from slipstream.durations import duration_text
 
 if TYPE_CHECKING:
     from slipstream.slip.event import StepError

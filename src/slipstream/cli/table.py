@@ -16,7 +16,8 @@ from rich.markup import escape
 from slipstream.cli.complete import complete_table
 from slipstream.cli.output import EXIT_CODES, Output, one_line
 from slipstream.cli.table_folder import need_libraries, on_tables
-from slipstream.cli.values import duration_text, size_text
+from slipstream.cli.values import size_text
+from slipstream.durations import duration_text
 
 if TYPE_CHECKING:
     from slipstream.pipeline.looking import Answer, TableInfo, Tables

@@ -9,7 +9,8 @@ import rich_click as click
 
 from slipstream.cli.complete import complete_topic
 from slipstream.cli.output import EXIT_CODES, Output, speaks, warn_if
-from slipstream.cli.values import Duration, Size, duration_text, size_text, time_text
+from slipstream.cli.values import Duration, Size, size_text, time_text
+from slipstream.durations import duration_text
 
 if TYPE_CHECKING:
     from slipstream.api import GroupInfo, TopicConfigFields, TopicInfo

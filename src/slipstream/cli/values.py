@@ -133,14 +133,6 @@ class PlaceOf(click.ParamType[Any]):
         return PlaceName(parts[0], int(parts[1]), int(parts[2]))
 
 
-def duration_text(ms: float) -> str:
-    """`1.5 s`: short, for a table."""
-    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
-        if ms >= size:
-            return f"{ms / size:.3g} {unit}" if ms / size < 100 else f"{ms / size:.0f} {unit}"
-    return f"{ms:.0f} ms"
-
-
 def size_text(size: float) -> str:
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
