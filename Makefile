@@ -8,13 +8,14 @@ APT = $(AS_ROOT) env DEBIAN_FRONTEND=noninteractive apt-get
 GO_PACKAGES = golang-go golang-google-cloud-dev
 INSTALL_GO = { $(APT) install -yq $(GO_PACKAGES) || { $(APT) update -q && $(APT) install -yq $(GO_PACKAGES); }; } >/dev/null 2>&1
 BUILD_PUBSUB_SERVER = $(BIN)/python -m tests.bus.sites.pubsub_server.build
+INSTALL_CHROMIUM = { $(APT) install -yq chromium || { $(APT) update -q && $(APT) install -yq chromium; }; } >/dev/null 2>&1
 
-.PHONY: run test check bench bench-quick setup pubsub-server proto lock clean
+.PHONY: run test check bench bench-quick setup pubsub-server browser screenshots proto lock clean
 
 run: setup ## serve on http://127.0.0.1:8080 from ./slipstream-data
 	$(BIN)/slipstream serve $(ARGS)
 
-test: setup pubsub-server ## everything, slow tests too, in parallel
+test: setup pubsub-server browser ## everything, slow tests too, in parallel
 	-$(BIN)/slipstream pipeline prepare # they are slower without it, and no less right
 	$(BIN)/pytest $(ARGS)
 
@@ -45,6 +46,14 @@ pubsub-server: setup ## what the tests of the pubsub driver talk to: Google's ow
 		echo 'installing Go, for the Pub/Sub server of the tests'; \
 		$(INSTALL_GO); \
 		$(BUILD_PUBSUB_SERVER) || echo 'so the tests of the pubsub driver will be skipped'; }
+
+browser: ## what the tests look at the console with: Chromium, where it can be had
+	@command -v chromium >/dev/null || { \
+		echo 'installing Chromium, for the tests of the console'; \
+		$(INSTALL_CHROMIUM) || echo 'so the tests of the console in a browser will be skipped'; }
+
+screenshots: setup browser ## the pictures of the console in docs/images
+	$(BIN)/pytest -n 0 -p no:randomly tests/console/browser/test_pictures.py --screenshots docs/images
 
 proto: setup ## after changing proto/jobs.proto
 	$(BIN)/python -m grpc_tools.protoc -I proto --python_out=src/slipstream/jobs --pyi_out=src/slipstream/jobs proto/jobs.proto

@@ -24,6 +24,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 StartServer = Callable[..., ServerProcess]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--screenshots", metavar="DIRECTORY", help="where tests/console/browser/test_pictures.py leaves what it saw"
+    )
+
+
 @pytest.fixture(autouse=True)
 def _logs_as_they_were() -> Iterator[None]:
     """A command that a test runs in this process sets up the logs of the process: the next test shall not hear more."""

@@ -246,13 +246,19 @@ def test_a_module_is_not_too_long(path: Path) -> None:
 
 @each(TEST_MODULES)
 def test_a_test_module_mirrors_a_module(path: Path) -> None:
-    """`tests/server/test_v1_topics.py` is about `server/v1.py`: its name, and more where there are several."""
+    """`tests/server/test_v1_topics.py` is about `server/v1.py`: its name, and more where there are several. Those in a
+    browser are about the console's pages."""
     relative = path.relative_to(TESTS)
     if str(relative) in NOT_MIRRORED:
         return
     words = path.stem.removeprefix("test_").split("_")
     stems = ["_".join(words[:count]) for count in range(1, len(words) + 1)]
-    assert any((SOURCE / relative.parent / f"{stem}.py").exists() for stem in stems), "mirror a module, or say why not"
+    if relative.parts[:2] == ("console", "browser"):
+        static = SOURCE / "console" / "static"
+        there = [static / folder / f"{stem}.js" for stem in stems for folder in ("", "lib", "parts", "pages")]
+    else:
+        there = [SOURCE / relative.parent / f"{stem}.py" for stem in stems]
+    assert any(module.exists() for module in there), "mirror a module, or say why not"
 
 
 def test_every_exception_is_still_needed() -> None:
