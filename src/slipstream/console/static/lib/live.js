@@ -5,7 +5,7 @@ const LONGEST_MS = 15_000;
 
 /**
  * Listens until `signal` is aborted.
- * `handlers` is {event: (data) => …}; `onState` hears "connected" and "lost".
+ * `handlers` is {event: (data, id) => …}; `onState` hears "connected" and "lost".
  * With `resume`, a connection that is made anew asks from where the last one ended: `resume(lastId)` is its address.
  */
 export function listen(url, handlers, signal, { onState = () => {}, resume = () => url } = {}) {
@@ -15,6 +15,7 @@ export function listen(url, handlers, signal, { onState = () => {}, resume = () 
   let lastId = "";
 
   const open = () => {
+    if (signal.aborted) return;
     source = new EventSource(lastId ? resume(lastId) : url);
     source.onopen = () => {
       pause = FIRST_MS;
@@ -23,7 +24,7 @@ export function listen(url, handlers, signal, { onState = () => {}, resume = () 
     for (const [name, handle] of Object.entries(handlers)) {
       source.addEventListener(name, (event) => {
         lastId = event.lastEventId || lastId;
-        handle(JSON.parse(event.data));
+        handle(JSON.parse(event.data), lastId);
       });
     }
     source.onerror = () => {
@@ -39,7 +40,7 @@ export function listen(url, handlers, signal, { onState = () => {}, resume = () 
     clearTimeout(timer);
     source?.close();
   });
-  if (!signal.aborted) open();
+  open();
 }
 
 /** Calls `look` now and every `ms`, one at a time, while the page is seen; returns a function that looks at once. */
@@ -48,8 +49,10 @@ export function every(ms, look, signal) {
   let running = null;
   const turn = async () => {
     clearTimeout(timer);
+    // Who asks while it looks wants what is true afterwards: a filter has changed, say.
+    while (running) await running;
     if (signal.aborted) return;
-    running ??= (document.hidden ? Promise.resolve() : Promise.resolve(look())).finally(() => (running = null));
+    running = (document.hidden ? Promise.resolve() : Promise.resolve(look())).finally(() => (running = null));
     await running;
     clearTimeout(timer);
     if (!signal.aborted) timer = setTimeout(turn, ms);

@@ -1,0 +1,163 @@
+// What was given up, of all jobs: by cause, and sent back by selection.
+
+import { get, query as queryOf } from "../lib/api.js";
+import { h, mount } from "../lib/dom.js";
+import { count, plural } from "../lib/format.js";
+import { every } from "../lib/live.js";
+import { to } from "../lib/router.js";
+import { meaningOf } from "../parts/failure_codes.js";
+import { errorBox } from "../parts/notice.js";
+import { deal } from "../parts/replay.js";
+import { since } from "../parts/since.js";
+import { skeleton, table } from "../parts/table.js";
+import { grouped, hostOf } from "./job.js";
+
+const LOOK_MS = 5_000;
+const MOST = 1_000;
+const SHOWN = 100;
+const TYPING_MS = 300;
+const FIELDS = [
+  ["code", "Code, or how it begins"],
+  ["job_id", "Job"],
+  ["tenant", "Tenant"],
+  ["job_type", "Type"],
+];
+
+export function show(root, { query, signal }) {
+  const asked = Object.fromEntries(FIELDS.map(([name]) => [name, query[name] ?? ""]));
+  asked.hours = query.hours ?? "";
+  let found = null;
+  let error = null;
+  let typing = 0;
+
+  const look = every(
+    LOOK_MS,
+    async () => {
+      try {
+        found = await get("/v2/job-dead-letters" + queryOf({ ...selectionOf(asked), limit: MOST }), { signal });
+        error = null;
+      } catch (failure) {
+        if (failure.name === "AbortError") return;
+        error = failure;
+      }
+      view.update();
+    },
+    signal,
+  );
+  const ask = (change) => {
+    Object.assign(asked, change);
+    history.replaceState(null, "", to("jobs", "dead-letters", asked));
+    clearTimeout(typing);
+    typing = setTimeout(look, TYPING_MS);
+  };
+
+  const view = mount(root, () => [
+    h("p", { class: "crumbs" }, h("a", { href: to("jobs") }, "Jobs"), " / "),
+    h("h1", {}, "Dead letters of jobs"),
+    filters(asked, ask),
+    error && errorBox(error, look),
+    found ? drawn(found, asked, look, ask) : !error && skeleton(),
+  ]);
+}
+
+/** What is empty does not matter; hours are those since it failed. */
+function selectionOf({ hours, ...given }) {
+  const select = Object.fromEntries(Object.entries(given).filter(([, value]) => value));
+  return hours ? { ...select, since_ms: Math.round(Date.now() - Number(hours) * 3_600_000) } : select;
+}
+
+function filters(asked, ask) {
+  return h(
+    "form",
+    { class: "filters", onsubmit: (event) => event.preventDefault() },
+    FIELDS.map(([name, label]) => h("label", {}, label, h("input", { type: "search", name, value: asked[name], oninput: (event) => ask({ [name]: event.target.value.trim() }) }))),
+    h(
+      "label",
+      {},
+      "Failed",
+      h(
+        "select",
+        { name: "hours", onchange: (event) => ask({ hours: event.target.value }) },
+        [["", "whenever"], ["1", "in the last hour"], ["24", "in the last day"], ["168", "in the last week"]].map(([value, label]) => h("option", { value, selected: value === asked.hours }, label)),
+      ),
+    ),
+  );
+}
+
+function drawn({ letters, total }, asked, look, ask) {
+  const isFiltered = Object.values(asked).some(Boolean);
+  if (!total) return h("p", { class: isFiltered ? "empty" : "quiet-line" }, isFiltered ? "No dead letter is like that." : "No dead letters: whatever was asked for is stored, or still tried.");
+  const what = isFiltered ? "of this selection" : "of all jobs";
+  const dealAll = (discard) => (event) => deal(event, { select: selectionOf(asked), what, discard, done: look });
+  return [
+    h(
+      "div",
+      { class: "buttons" },
+      h("strong", {}, plural(total, "dead letter")),
+      h("button", { type: "button", class: "primary", onclick: dealAll(false) }, isFiltered ? "Replay this selection…" : "Replay all…"),
+      h("button", { type: "button", class: "danger", onclick: dealAll(true) }, isFiltered ? "Discard this selection…" : "Discard all…"),
+      total > letters.length && h("span", { class: "soft" }, `the newest ${count(letters.length)} are shown; what is done is done to all`),
+    ),
+    h("h2", {}, "By cause"),
+    causes(letters, asked, look, ask),
+    h("h2", {}, "Newest"),
+    newest(letters.slice(0, SHOWN), look),
+    letters.length > SHOWN && h("p", { class: "soft" }, `The newest ${SHOWN} are listed: select by code, job or tenant to see others.`),
+  ];
+}
+
+function causes(letters, asked, look, ask) {
+  return table(
+    [
+      { label: "Code", value: ({ name }) => [h("button", { type: "button", class: "link mono", onclick: () => choose(name, ask) }, name), h("span", { class: "soft small block" }, meaningOf(name))] },
+      { label: "Letters", number: true, value: ({ rows }) => count(rows.length) },
+      { label: "Jobs", number: true, value: ({ rows }) => count(new Set(rows.map((row) => row.job_id)).size) },
+      { label: "Hosts", class: "wide", value: ({ rows }) => hostsOf(rows) },
+      { label: "Newest", class: "when", value: ({ rows }) => since(Math.max(...rows.map((row) => row.failed_at_ms))) },
+      {
+        label: "",
+        class: "row-buttons",
+        value: ({ name }) => [
+          h("button", { type: "button", "aria-label": `Replay those with ${name}`, onclick: (event) => deal(event, { select: { ...selectionOf(asked), code: name }, what: `with ${name}`, done: look }) }, "Replay…"),
+          h("button", { type: "button", class: "quiet", "aria-label": `Discard those with ${name}`, onclick: (event) => deal(event, { select: { ...selectionOf(asked), code: name }, what: `with ${name}`, discard: true, done: look }) }, "Discard…"),
+        ],
+      },
+    ],
+    grouped(letters, (letter) => letter.code),
+    { label: "dead letters by cause", key: ({ name }) => name },
+  );
+}
+
+function choose(code, ask) {
+  document.querySelector("input[name=code]").value = code;
+  ask({ code });
+}
+
+function hostsOf(rows) {
+  const hosts = grouped(rows, (row) => hostOf(row.url));
+  const shown = hosts.slice(0, 3).map(({ name, rows: found }) => `${name} (${count(found.length)})`);
+  return shown.join(", ") + (hosts.length > 3 ? ` and ${hosts.length - 3} more` : "");
+}
+
+function newest(letters, look) {
+  return table(
+    [
+      { label: "Failed", class: "when", value: (letter) => since(letter.failed_at_ms) },
+      { label: "Resource", value: (letter) => [h("code", {}, letter.resource_id), h("a", { class: "soft small block mono", href: to("jobs", letter.job_id) }, letter.job_id)] },
+      { label: "URL", class: "wide", value: (letter) => h("code", { class: "soft" }, letter.url) },
+      { label: "Why", class: "wide", value: (letter) => [h("code", {}, letter.code), " ", letter.message] },
+      { label: "Attempts", number: true, value: (letter) => count(letter.attempts) },
+      {
+        label: "",
+        value: (letter) =>
+          h(
+            "button",
+            { type: "button", class: "quiet small", "aria-label": `Replay ${letter.resource_id} of ${letter.job_id}`, onclick: (event) => deal(event, { select: { job_id: letter.job_id, resource_id: letter.resource_id }, what: `of ${letter.resource_id}`, done: look }) },
+            "replay…",
+          ),
+      },
+    ],
+    letters,
+    { label: "newest dead letters", key: (letter) => `${letter.partition}/${letter.offset}` },
+  );
+}

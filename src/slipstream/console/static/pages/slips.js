@@ -1,0 +1,140 @@
+// Which messages are on their way, and which do not move.
+
+import { get, query as queryOf } from "../lib/api.js";
+import { h, mount } from "../lib/dom.js";
+import { every } from "../lib/live.js";
+import { to } from "../lib/router.js";
+import { errorBox } from "../parts/notice.js";
+import { since } from "../parts/since.js";
+import { inShort, stateTag, toneOf } from "../parts/slip_words.js";
+import { pausedSteps } from "../parts/steps.js";
+import { table } from "../parts/table.js";
+import { tabs } from "../parts/tabs.js";
+import * as slip from "./slip.js";
+
+export const title = ([id]) => (id ? id : "Slips");
+
+const STATES = [
+  ["", "All"],
+  ["under-way", "Under way"],
+  ["waiting", "Waiting for somebody"],
+  ["stuck", "Stuck"],
+  ["completed", "Completed"],
+  ["dead-lettered", "Dead letters"],
+];
+const EMPTY = {
+  "": "There are no slips: none has come yet, or no router keeps their history. Send one with slipstream slip submit.",
+  "under-way": "Nothing is under way.",
+  waiting: "Nothing waits for a person or a signal.",
+  stuck: "Nothing is stuck: whatever is under way has moved lately.",
+  completed: "None has completed, of those that are kept.",
+  "dead-lettered": "None has failed, of those that are kept.",
+};
+const LOOK_MS = 2_000;
+const PAGE = 50;
+const TYPING_MS = 250;
+
+export async function show(root, page) {
+  if (page.parts.length) return slip.show(root, page);
+  list(root, page);
+}
+
+function list(root, { query, signal }) {
+  const asked = { state: query.state ?? "", search: query.search ?? "", type: query.type ?? "", branches: query.branches ?? "" };
+  let found = null;
+  let error = null;
+  let limit = PAGE;
+  let typing = 0;
+
+  const steps = pausedSteps(signal, () => view.update());
+  const look = every(
+    LOOK_MS,
+    async () => {
+      const { state, search, branches } = asked;
+      try {
+        found = await get("/v2/slips" + queryOf({ state, search, branches: branches && "true", limit }), { signal });
+        error = null;
+      } catch (failure) {
+        if (failure.name === "AbortError") return;
+        error = failure;
+      }
+      view.update();
+    },
+    signal,
+  );
+  const ask = (change) => {
+    Object.assign(asked, change);
+    limit = PAGE;
+    history.replaceState(null, "", to("slips", asked));
+    view.update();
+    clearTimeout(typing);
+    typing = setTimeout(look, TYPING_MS);
+  };
+
+  const view = mount(root, () => {
+    const rows = found?.slips.filter(({ type }) => !asked.type || type === asked.type) ?? null;
+    return [
+      h("h1", {}, "Slips"),
+      steps.draw(),
+      tabs(
+        STATES.map(([state, label]) => ({ label, href: to("slips", { ...asked, state }), isOpen: asked.state === state })),
+        "state of slips",
+      ),
+      filters(asked, found, ask),
+      error && errorBox(error, look),
+      (!error || rows) && slips(rows, asked),
+      found?.more && h("p", {}, h("button", { type: "button", onclick: () => ((limit += PAGE * 2), look()) }, "Show more")),
+    ];
+  });
+}
+
+function filters(asked, found, ask) {
+  const types = [...new Set([asked.type, ...(found?.slips ?? []).map((each) => each.type)])].filter(Boolean).sort();
+  return h(
+    "form",
+    { class: "filters", onsubmit: (event) => (event.preventDefault(), ask({})) },
+    h(
+      "label",
+      {},
+      "correlationId, or a part of it",
+      h("input", { type: "search", name: "search", value: asked.search, size: 28, oninput: (event) => ask({ search: event.target.value.trim() }) }),
+    ),
+    h(
+      "label",
+      {},
+      "Type",
+      h(
+        "select",
+        { name: "type", onchange: (event) => ask({ type: event.target.value }) },
+        h("option", { value: "" }, "all types"),
+        types.map((type) => h("option", { value: type, selected: type === asked.type }, type)),
+      ),
+    ),
+    h(
+      "label",
+      { class: "check" },
+      h("input", { type: "checkbox", name: "branches", checked: Boolean(asked.branches), onchange: (event) => ask({ branches: event.target.checked ? "1" : "" }) }),
+      "branches too",
+    ),
+  );
+}
+
+function slips(rows, asked) {
+  return table(
+    [
+      { label: "Correlation id", value: (row) => h("a", { class: "mono", href: to("slips", row.correlationId) }, row.correlationId) },
+      { label: "Type", value: (row) => h("span", { class: "soft" }, row.type) },
+      { label: "State", value: (row) => stateTag(row.state) },
+      { label: "Now", class: "wide", value: nowOf },
+      { label: "Begun", class: "when", value: (row) => since(row.begunMs) },
+      { label: "Moved", class: "when", value: (row) => since(row.movedMs) },
+    ],
+    rows,
+    { label: "slips", key: (row) => row.correlationId, empty: asked.search || asked.type ? "No slip is like that." : EMPTY[asked.state] },
+  );
+}
+
+function nowOf(row) {
+  const [words, reason] = inShort(row);
+  return h("span", { class: `now ${toneOf(row)}` }, h("span", { class: "dot", "aria-hidden": "true" }), h("span", {}, words, reason && h("span", { class: "soft reason" }, reason)));
+}

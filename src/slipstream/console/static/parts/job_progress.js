@@ -1,0 +1,42 @@
+// How far a job is: stored, failed, and the rest.
+
+import { h } from "../lib/dom.js";
+import { count } from "../lib/format.js";
+import { bar } from "./bar.js";
+
+const STATES = {
+  queued: ["queued", ""],
+  in_progress: ["in progress", "accent"],
+  partial: ["partial", "warn"],
+  completed: ["completed", "good"],
+  failed: ["failed", "bad"],
+};
+
+export const ENDED = new Set(["partial", "completed", "failed"]);
+
+export function jobTag(state) {
+  const [words, tone] = STATES[state] ?? [state, ""];
+  return h("span", { class: `tag ${tone}` }, words);
+}
+
+export function progress(job) {
+  const total = job.resources_total || 1;
+  return bar(
+    [
+      { share: job.resources_completed / total, state: "done", title: `${count(job.resources_completed)} stored` },
+      { share: job.resources_failed / total, state: "failed", title: `${count(job.resources_failed)} failed` },
+    ],
+    progressWords(job),
+  );
+}
+
+export function progressWords(job) {
+  const rest = job.resources_total - job.resources_completed - job.resources_failed;
+  return [
+    `${count(job.resources_completed)} of ${count(job.resources_total)} stored`,
+    job.resources_failed ? `${count(job.resources_failed)} failed` : "",
+    rest && job.resources_completed + job.resources_failed ? `${count(rest)} to go` : "",
+  ]
+    .filter(Boolean)
+    .join(", ");
+}

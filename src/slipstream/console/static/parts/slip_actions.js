@@ -1,0 +1,108 @@
+// What a person can do about a slip: decide where it waits, run it again, end it. The router does it as soon as it looks.
+
+import { path, post } from "../lib/api.js";
+import { h } from "../lib/dom.js";
+import { ask } from "./ask.js";
+import { act, toast } from "./notice.js";
+
+const NAME = "decided-by";
+
+/** Words to steps that wait, of the slip itself or of its branches. */
+export function waitingSteps(slip) {
+  const found = [];
+  for (const row of slip.runs?.at(-1)?.rows ?? []) {
+    if (row.kind === "wait" && row.state === "waiting" && row.detail !== "chunks") {
+      found.push({ id: slip.correlationId, step: row.step, since: row.beganAt, isApproval: row.detail !== "signal", branch: slip.branch ?? "" });
+    }
+    for (const branch of row.branches ?? []) found.push(...waitingSteps(branch));
+  }
+  return found;
+}
+
+export function decisionButtons(waiting, done) {
+  const name = `${waiting.step} of ${waiting.id}`;
+  if (!waiting.isApproval) {
+    return [h("button", { type: "button", class: "primary", onclick: (event) => decide(event, waiting, "approve", "Signal", done) }, `Give ${waiting.step} its signal…`)];
+  }
+  return [
+    h("button", { type: "button", class: "primary", "aria-label": `Approve ${name}`, onclick: (event) => decide(event, waiting, "approve", "Approve", done) }, "Approve…"),
+    h("button", { type: "button", class: "danger", "aria-label": `Deny ${name}`, onclick: (event) => decide(event, waiting, "deny", "Deny", done) }, "Deny…"),
+  ];
+}
+
+async function decide(event, { id, step }, decision, word, done) {
+  const button = event.currentTarget;
+  const isDenied = decision === "deny";
+  const given = await ask({
+    title: `${word} ${step} of ${id}?`,
+    text: isDenied ? `${step} has failed then, and what was done before it is undone, the last first. The first word counts.` : "The message goes on. The first word counts.",
+    action: word,
+    danger: isDenied,
+    fields: [
+      { name: "by", label: "Your name", value: remembered(), required: true, autocomplete: "name" },
+      { name: "note", label: "Note; the message carries it on" },
+      ...(isDenied ? [] : [{ name: "data", label: "Data for the steps that follow, as JSON; may be empty", type: "textarea" }]),
+    ],
+  });
+  if (!given) return;
+  let data = null;
+  try {
+    if (given.data?.trim()) data = JSON.parse(given.data);
+  } catch (error) {
+    toast(`nothing was said: the data is no JSON (${error.message})`, "error");
+    return;
+  }
+  remember(given.by);
+  const body = { step, decision, by: given.by, note: given.note, ...(data === null ? {} : { data }) };
+  const words = { approve: "approved", deny: "denied" }[decision];
+  await act({ currentTarget: button }, () => post(path("v2", "slips", id, "signals"), body), `${step} is ${words}: the router takes it up`);
+  done();
+}
+
+export async function rerun(event, slip, from, done) {
+  const button = event.currentTarget;
+  const steps = [...new Set((slip.runs ?? []).flatMap((run) => run.rows ?? []).map((row) => row.step))];
+  const first = from || slip.standing?.againFrom || steps[0];
+  const given = await ask({
+    title: `Run ${slip.correlationId} again?`,
+    text: [
+      "It begins at this step, with the payload as it was when the message came there, and goes through all that follow.",
+      slip.state === "under way" ? "It has not ended: what is under way of it is dropped." : "",
+    ].filter(Boolean),
+    action: "Run it again",
+    fields: [{ name: "from", label: "From which step?", options: steps, value: first }],
+  });
+  if (!given) return;
+  await act({ currentTarget: button }, () => post(path("v2", "slips", slip.correlationId, "reruns"), { from: given.from }), `it runs again from ${given.from}`);
+  done();
+}
+
+export async function cancel(event, slip, done) {
+  const button = event.currentTarget;
+  const given = await ask({
+    title: `Cancel ${slip.correlationId}?`,
+    text: "What remains is skipped, what was done is undone, the last first, and it ends as a dead letter. A step that is at work finishes first.",
+    action: "Cancel it",
+    danger: true,
+    fields: [{ name: "reason", label: "Why? It stands in the dead letter" }],
+  });
+  if (!given) return;
+  await act({ currentTarget: button }, () => post(path("v2", "slips", slip.correlationId, "cancellation"), { reason: given.reason }), "it is cancelled: the router takes it up");
+  done();
+}
+
+function remembered() {
+  try {
+    return localStorage.getItem(NAME) ?? "";
+  } catch {
+    return ""; // a browser that keeps nothing
+  }
+}
+
+function remember(name) {
+  try {
+    localStorage.setItem(NAME, name);
+  } catch {
+    // then it is typed again
+  }
+}

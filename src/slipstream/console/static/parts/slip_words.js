@@ -1,0 +1,95 @@
+// What a slip does now, in words: the same sentences that `slipstream slip show` says.
+
+import { h } from "../lib/dom.js";
+import { ago, exact, span, toMs } from "../lib/format.js";
+
+/** Whoever looks in between sees every message on its way somewhere: that is no reason to worry. */
+const TAKEN_UP_WITHIN_MS = 2_000;
+
+export const STATES = {
+  completed: ["completed", "good"],
+  "dead-lettered": ["dead letter", "bad"],
+  dropped: ["dropped", ""],
+  "under way": ["under way", "accent"],
+};
+
+export function stateTag(state) {
+  const [words, tone] = STATES[state] ?? [state, ""];
+  return h("span", { class: `tag ${tone}` }, words);
+}
+
+export const errorText = (error) => (error ? (error.message ? `${error.code}: ${error.message}` : error.code) : "");
+
+/** One sentence about a standing: `{going, step, since, until, reason, by, branches, error}`. */
+export function inWords(standing, now = Date.now()) {
+  const step = standing.step ?? "";
+  const since = standing.since ? ` for ${span(Math.max(0, now - toMs(standing.since)))}` : "";
+  const until = standing.until ? `, until ${clock(standing.until, now)}` : "";
+  switch (standing.going) {
+    case "completed":
+      return standing.since ? `Completed ${ago(toMs(standing.since), now)}` : "Completed";
+    case "dropped":
+      return `Dropped: ${standing.reason || "its message was over without it"}`;
+    case "dead-lettered":
+      return `A dead letter${standing.since ? ` since ${clock(standing.since, now)}` : ""}${step ? `, failed at ${step}` : ""}`;
+    case "paused":
+      return `Step ${step} is paused${standing.reason ? `: ${standing.reason}` : ""}${until}`;
+    case "approval":
+      return `Waits for approval at ${step}${since}${until}`;
+    case "signal":
+      return `Waits for a signal at ${step}${since}${until}`;
+    case "chunks":
+      return `${step} waits for chunks that have not come${since}${until}`;
+    case "retry pause":
+      return `In the pause before ${step} is tried again${until}`;
+    case "at work":
+      return `${step} is at work${since}${standing.by ? ` (${standing.by})` : ""}`;
+    case "branches":
+      return standing.branches?.length
+        ? `${step} waits for its branches${since}${until}`
+        : `All branches of ${step} have ended, and the router has not joined them${since}: does it run?`;
+    case "not taken up":
+      return standing.since && now - toMs(standing.since) < TAKEN_UP_WITHIN_MS
+        ? `On its way to ${step}`
+        : `Nobody has taken it up${since}: does a worker for ${step} run, and a router?`;
+    case "ending":
+      return `All steps are done, and the router has not told the end${since}: does it run?`;
+    default:
+      return standing.going;
+  }
+}
+
+/** In a list there is room for few words. */
+export function inShort({ going, step, reason }) {
+  const at = step ? ` at ${step}` : "";
+  const words = {
+    completed: "completed",
+    dropped: "dropped",
+    "dead-lettered": `failed${at}`,
+    paused: `${step} is paused`,
+    approval: `waits for approval${at}`,
+    signal: `waits for a signal${at}`,
+    chunks: `waits for chunks${at}`,
+    "retry pause": `in a pause before the next try of ${step}`,
+    "at work": `${step} is at work`,
+    branches: `${step} waits for its branches`,
+    "not taken up": `on its way to ${step}`,
+    ending: "about to end",
+  };
+  return [words[going] ?? going ?? "", reason ?? ""];
+}
+
+/** What people do there shows: amber where it waits for somebody, red where it needs one. */
+export function toneOf({ going, state }) {
+  if (going === "dead-lettered" || state === "dead-lettered") return "bad";
+  if (["approval", "signal", "paused"].includes(going)) return "warn";
+  if (going === "completed" || state === "completed") return "good";
+  return "accent";
+}
+
+/** As a clock on the wall shows it, with the date where it is not today's. */
+export function clock(time, now = Date.now()) {
+  const at = new Date(toMs(time));
+  const text = at.toLocaleTimeString("en-GB");
+  return at.toDateString() === new Date(now).toDateString() ? text : exact(toMs(time)).slice(0, 19);
+}
