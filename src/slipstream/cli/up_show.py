@@ -7,7 +7,6 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
 
 import msgspec
 from rich.console import Console, Group, RenderableType
@@ -33,12 +32,6 @@ STYLES: Mapping[State, str] = {
     "crashed": "yellow",
     "stopped": "dim",
 }
-
-
-class Page(Protocol):
-    """Where lines go."""
-
-    def line(self, name: str, text: str, style: str = "") -> None: ...
 
 
 @contextlib.contextmanager
@@ -121,8 +114,9 @@ class UpShow:
         self._held: dict[str, deque[str]] = {}
 
     def said(self, name: str, line: str) -> None:
-        """While a panel shows how they start, only the lines of those that fail are of interest."""
-        if self._panel is not None and not self._has_started and not self._is_stopping:
+        """On a terminal a part that starts or stops does so in one line; what it says is shown where it fails."""
+        state, _ = self._told.get(name, ("waiting", ""))
+        if self._panel is not None and (self._is_stopping or not self._has_started or state != "running"):
             self._held.setdefault(name, deque(maxlen=HELD_LINES)).append(line)
         else:
             self._page.line(name, line)
@@ -137,9 +131,9 @@ class UpShow:
         entered = before is None or before[0] != status.state
         if status.state == "starting" and entered:
             self._began[status.name] = time.monotonic()
+            self._held.pop(status.name, None)
         if status.reason and status.state in {"crashed", "stopped"}:
-            for line in self._held.pop(status.name, ()):
-                self._page.line(status.name, line)
+            self._show_held(status.name)
         was_there = before is not None and before[0] != "waiting"
         if was_there or status.state != "stopped":
             self._tell(status, entered)
@@ -159,13 +153,18 @@ class UpShow:
         if running:
             self._up(f"stopping {', '.join(running)}; Ctrl-C again kills")
             if self._panel is not None:
-                self._panel.reopen()
+                self._panel.reopen(stopping=True)
 
     def killing(self) -> None:
-        self._up("killing everything", "yellow")
+        self._up("killing everything that is left", "yellow")
 
     def killed(self, name: str, after_ms: int) -> None:
+        self._show_held(name)
         self._up(f"{name} has not ended after {after_ms / 1000:g} s and is killed", "yellow")
+
+    def _show_held(self, name: str) -> None:
+        for line in self._held.pop(name, ()):
+            self._page.line(name, line)
 
     def _tell(self, status: PartStatus, entered: bool) -> None:
         name, reason = status.name, status.reason
@@ -206,12 +205,14 @@ class Panel:
         self._parts: dict[str, PartStatus] = {part.name: PartStatus(name=part.name, url=part.url) for part in parts}
         self._spinner = Spinner("dots", style="cyan")
         self._live: Live | None = None
+        self._is_stopping = False
         self.reopen()
 
     def changed(self, status: PartStatus) -> None:
         self._parts[status.name] = status
 
-    def reopen(self) -> None:
+    def reopen(self, *, stopping: bool = False) -> None:
+        self._is_stopping = stopping
         if self._live is None:
             self._live = Live(
                 get_renderable=self._table, console=self._console, refresh_per_second=REFRESH_PER_S, transient=True
@@ -227,21 +228,28 @@ class Panel:
         table = Table(box=None, pad_edge=False, show_header=False)
         now_ms = time.time() * 1000
         for name, status in self._parts.items():
-            seconds = f"{max(0.0, now_ms - status.since_ms) / 1000:.0f} s" if status.since_ms else ""
-            is_busy = status.state in {"starting", "waiting"}
-            table.add_row(
-                self._mark(status),
-                Text(name, self._page.colours[name]),
-                Text(status.state, STYLES[status.state]),
-                Text(status.reason or (self._patience[name] if is_busy else status.url), "dim", overflow="ellipsis"),
-                Text(seconds if is_busy else "", "dim"),
-            )
+            if self._is_stopping:
+                mark, state, remark = self._leaving(status)
+            else:
+                mark, state, remark = self._coming(status, now_ms)
+            table.add_row(mark, Text(name, self._page.colours[name]), state, Text(remark, "dim", overflow="ellipsis"))
         return table
 
-    def _mark(self, status: PartStatus) -> RenderableType:
-        if status.state in {"starting", "waiting"}:
-            return self._spinner
-        return {"running": Text("✓", "green"), "crashed": Text("!", "yellow")}.get(status.state, Text("·", "dim"))
+    def _coming(self, status: PartStatus, now_ms: float) -> tuple[RenderableType, Text, str]:
+        mark: RenderableType = {"running": Text("✓", "green"), "crashed": Text("!", "yellow")}.get(
+            status.state, Text("·", "dim")
+        )
+        remark = status.reason or status.url
+        if status.state == "starting":
+            mark = self._spinner
+            words = ", ".join(text for text in (status.reason, self._patience[status.name]) if text)
+            remark = f"{max(0.0, now_ms - status.since_ms) / 1000:.0f} s  {words}"
+        return mark, Text(status.state, STYLES[status.state]), remark
+
+    def _leaving(self, status: PartStatus) -> tuple[RenderableType, Text, str]:
+        if status.state in {"running", "starting"}:
+            return self._spinner, Text("stopping"), ""
+        return Text("·", "dim"), Text("stopped", "dim"), ""
 
 
 def where_table(parts: Sequence[PartStatus], colours: Mapping[str, str]) -> Table:

@@ -1,0 +1,91 @@
+"""The third scene: a consumer with a bug, the dead letter it leaves, and a redrive once the bug is mended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import msgspec
+
+from slipstream.api import DeadLetterItem
+from slipstream.client import AsyncClient, Message, Reject, Worker
+from slipstream.demo.scene import SceneFailed, Tell
+
+TOPIC = "demo.orders"
+GROUP = "billing"
+PARTITIONS = 2
+ORDERS = 20
+BAD = 13
+"""The number of the order whose amount is a word."""
+LETTER_S = 15.0
+
+
+class Orders(msgspec.Struct, frozen=True):
+    billed: int
+    letter: DeadLetterItem[bytes]
+
+
+async def bill(client: AsyncClient, run: str, tell: Tell) -> Orders:
+    """Produces orders and bills them, but for the one that the consumer does not understand."""
+    await client.create_topic(TOPIC, PARTITIONS)
+    tell(0, ORDERS)
+    for number in range(1, ORDERS + 1):
+        order = {"run": run, "number": number, "amount": "twelve" if number == BAD else 10 + number}
+        await client.produce(TOPIC, json.dumps(order), key=f"customer-{number % 5}")
+    seen: dict[int, bool] = {}
+
+    def handle(order: dict[str, Any]) -> None:
+        fits = isinstance(order.get("amount"), int)
+        if order.get("run") == run:
+            seen[order["number"]] = fits
+            tell(len(seen), ORDERS)
+        if not fits:
+            raise Reject(f"the amount is no number: {order.get('amount')!r}")
+
+    await _consume(client, handle, lambda: len(seen) == ORDERS)
+    return Orders(sum(seen.values()), await _letter(client, run))
+
+
+async def redrive(client: AsyncClient, run: str, letter: DeadLetterItem[bytes], tell: Tell) -> dict[str, Any]:
+    """Sends the dead letter back, to a consumer that understands words; returns the order it was."""
+    tell(0, 2)
+    handle = await client.redrive(TOPIC, messages=[letter])
+    done = await handle.wait()
+    if done.redriven != 1:
+        raise SceneFailed(f"the redrive of {letter.topic} sent back {done.redriven} messages, not one")
+    tell(1, 2)
+    billed: list[dict[str, Any]] = []
+
+    def understand(order: dict[str, Any]) -> None:
+        if order.get("run") == run and order.get("number") == BAD:
+            billed.append(order)
+
+    await _consume(client, understand, lambda: bool(billed))
+    tell(2, 2)
+    return billed[0]
+
+
+async def _consume(client: AsyncClient, handle: Any, is_done: Any) -> None:
+    """As a service does, until it has seen what it wants. What an earlier demonstration left is billed as well."""
+    worker = Worker(client=client, poll_ms=250)
+
+    @worker.handler(TOPIC, group=GROUP, concurrency=4)
+    async def each(message: Message) -> None:
+        try:
+            handle(json.loads(message.value))
+        finally:
+            if is_done():
+                worker.stop()
+
+    await worker.serve()
+
+
+async def _letter(client: AsyncClient, run: str) -> DeadLetterItem[bytes]:
+    """The broker has it when the consumer's no has arrived."""
+    async with asyncio.timeout(LETTER_S):
+        while True:
+            async for letter in client.dead_letters(TOPIC, redriven=False):
+                if json.loads(letter.value).get("run") == run:
+                    return letter
+            await asyncio.sleep(0.1)
