@@ -18,6 +18,7 @@ from slipstream.up import PartsFile, PartStatus, board
 from slipstream.up.guard import Guard
 from slipstream.up.health import answers
 from slipstream.up.plan import HOST, PORTS, READY
+from slipstream.up.process import Process
 
 NEEDED = ("jobs", "downloads", "slips")
 START_S = 90.0
@@ -121,10 +122,10 @@ async def _started(data: Path, guard: Guard, say: Callable[[str], None]) -> Asyn
         try:
             async with asyncio.timeout(START_S):
                 starting = asyncio.create_task(_until_running(data / "up" / "parts.json", process.pid))
-                ended = asyncio.create_task(process.wait())
+                ended = asyncio.create_task(process.ended())
                 await asyncio.wait([starting, ended], return_when=asyncio.FIRST_COMPLETED)
                 ended.cancel()
-            if process.returncode is not None:
+            if not process.is_running:
                 starting.cancel()
                 raise SceneFailed("it could not be started:\n" + "\n".join(said[-LAST_LINES:]))
             yield await starting
@@ -137,39 +138,25 @@ async def _started(data: Path, guard: Guard, say: Callable[[str], None]) -> Asyn
 @contextlib.asynccontextmanager
 async def child(
     guard: Guard, arguments: list[str], environment: Mapping[str, str], hear: Callable[[str], None] = lambda _: None
-) -> AsyncIterator[tuple[asyncio.subprocess.Process, list[str]]]:
+) -> AsyncIterator[tuple[Process, list[str]]]:
     """A command of ours in a process, with the lines that it says; stopped at the end, and never left behind."""
-    guard.prepare()
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "slipstream", *arguments),
-        env=environment,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        process_group=0,
-        preexec_fn=guard.announce,
-    )
-    guard.began(process.pid)
-    assert process.stdout is not None
     said: list[str] = []
 
-    async def read(pipe: asyncio.StreamReader) -> None:
-        async for line in pipe:
-            said.append(line.decode(errors="replace").rstrip())
-            hear(said[-1])
+    def keep(line: bytes) -> None:
+        said.append(line.decode(errors="replace").rstrip())
+        hear(said[-1])
 
-    reading = asyncio.create_task(read(process.stdout))
+    process = Process((sys.executable, "-m", "slipstream", *arguments), environment, guard, keep)
     try:
         yield process, said
     finally:
-        if process.returncode is None:
-            process.send_signal(signal.SIGTERM)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(STOP_S):
-                    await process.wait()
-        guard.ended(process.pid)
-        await process.wait()
-        await reading
+        process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(STOP_S):
+                await process.ended()
+        except TimeoutError:
+            process.kill()
+            await process.ended()
 
 
 async def _until_running(path: Path, pid: int) -> PartsFile:

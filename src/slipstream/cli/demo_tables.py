@@ -11,7 +11,6 @@ from slipstream.cli.demo_show import DemoShow, Scene
 from slipstream.demo.downloads import Downloads
 from slipstream.demo.scene import SceneFailed
 from slipstream.demo.slips import Slips
-from slipstream.endings import end_tasks
 from slipstream.pipeline.looking import Tables
 from slipstream.up.guard import Guard
 
@@ -54,11 +53,10 @@ async def make_tables(scene: Scene, guard: Guard, place: Place, downloads: Downl
         scene.remark("waiting until it has caught up")
         await _until(look)
     else:
-        watching = asyncio.create_task(_until(look))
-        try:
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(_until(look))
             await _run_once(scene, guard, place)
-        finally:
-            await end_tasks(watching)
+            watching.cancel()
         if not await asyncio.to_thread(look):
             raise SceneFailed(f"pipeline: {scene.so_far} jobs and slips are in {place.tables} after it has read all")
     scene.ended(f"{len(downloads.jobs)} jobs and {len(slips.told)} slips are in the tables")
@@ -93,7 +91,7 @@ async def _run_once(scene: Scene, guard: Guard, place: Place) -> None:
     async with child(guard, ["pipeline", "run", "--once"], environment, scene.remark) as (process, said):
         try:
             async with asyncio.timeout(PIPELINE_S):
-                code = await process.wait()
+                code = await process.ended()
         except TimeoutError:
             raise SceneFailed(f"`slipstream pipeline run --once` has not ended after {PIPELINE_S:.0f} s") from None
     if code:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import re
 import signal
@@ -17,12 +16,10 @@ from slipstream.endings import end_tasks
 from slipstream.up.guard import Guard
 from slipstream.up.health import until_ready
 from slipstream.up.part import Part, PartStatus, State
+from slipstream.up.process import Process
 from slipstream.up.said import Said
 from slipstream.up.settings import UpSettings
 
-CHUNK = 1 << 16
-LAST_WORDS_S = 1.0
-"""How long what a part has said is read after its end, though others hold the pipe open."""
 _STAMP = re.compile(r"^\d\d:\d\d:\d\d [A-Z]+ +")
 NOT_FOUND = 127
 """What a shell says of a command that is not there."""
@@ -59,7 +56,7 @@ class Keeper:
         self._guard = guard
         self._listener = listener
         self._stopping = asyncio.Event()
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Process | None = None
         self._ready_at = 0.0
 
     async def keep(self, others: Mapping[str, Keeper]) -> None:
@@ -90,16 +87,16 @@ class Keeper:
         """Asks it to end, and kills it where it does not in time."""
         self._stopping.set()
         if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                # The leader alone: what it has started it ends itself, Spark's Java say, when it has no use for it.
-                self._process.send_signal(signal.SIGTERM)
+            # The leader alone: what it has started it ends itself, Spark's Java say, when it has no use for it.
+            self._process.send_signal(signal.SIGTERM)
             try:
                 async with asyncio.timeout(self._settings.stop_timeout_ms / 1000):
                     await self.ended.wait()
             except TimeoutError:
                 self.was_killed = True
                 self._listener.killed(self.part.name, self._settings.stop_timeout_ms)
-                self._kill()
+                if self._process is not None:
+                    self._process.kill()
         await self.ended.wait()
 
     def give_up(self) -> None:
@@ -113,10 +110,6 @@ class Keeper:
     def close(self) -> None:
         self._said.close()
 
-    def _kill(self) -> None:
-        if self._process is not None:
-            self._guard.kill(self._process.pid)
-
     async def _needs_are_ready(self, others: Mapping[str, Keeper]) -> bool:
         """False: it is stopped instead."""
         for name in self.part.needs:
@@ -128,34 +121,20 @@ class Keeper:
 
     async def _live(self) -> int:
         """From its start to its end: returns the exit code, less than 0 for a signal."""
-        self._guard.prepare()
         try:
-            process = await asyncio.create_subprocess_exec(
-                *self.part.command,
-                env={**os.environ, **self.part.environment},
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-                process_group=0,  # so that Ctrl-C reaches us alone, and a kill all of it
-                preexec_fn=self._guard.announce,
-            )
+            process = Process(self.part.command, {**os.environ, **self.part.environment}, self._guard, self._hear)
         except OSError as error:
             self._hear(f"{self.part.command[0]} cannot be started: {error.strerror}".encode())
             return NOT_FOUND
-        assert process.stdout is not None
-        self._guard.began(process.pid)
         self._process, self._ready_at = process, 0.0
         self._enter("starting", "", process.pid)
-        hearing = asyncio.create_task(self._read(process.stdout))
         becoming = asyncio.create_task(self._become_ready())
         try:
-            return await process.wait()
+            return await process.ended()
         finally:
             self._process = None
             self.ready.clear()
-            self._guard.ended(process.pid)
-            await asyncio.wait([hearing], timeout=LAST_WORDS_S)
-            await end_tasks(becoming, hearing)
+            await end_tasks(becoming)
 
     async def _become_ready(self) -> None:
         if self.part.health:
@@ -164,16 +143,6 @@ class Keeper:
         self.has_been_ready = True
         self.ready.set()
         self._enter("running", "")
-
-    async def _read(self, pipe: asyncio.StreamReader) -> None:
-        """However long its lines are."""
-        rest = b""
-        while chunk := await pipe.read(CHUNK):
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                self._hear(line)
-        if rest:
-            self._hear(rest)
 
     def _hear(self, line: bytes) -> None:
         self._listener.said(self.part.name, self._said.add(line))

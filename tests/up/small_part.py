@@ -1,0 +1,83 @@
+"""A part for tests: answers its health, writes down what happens to it, and behaves as it is told."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+
+from slipstream.up import Part
+from slipstream.up.ports import free_port
+
+
+def small_part(
+    name: str,
+    diary: Path,
+    *how: str,
+    needs: tuple[str, ...] = (),
+    hopeless: dict[int, str] | None = None,
+    is_vital: bool = False,
+) -> Part:
+    """`how`: `stubborn` ignores SIGTERM; `parent` has a child in its group; `exit=N` ends at once; `slow` is not ready
+    before a file `NAME.go` is beside the diary."""
+    port = free_port()
+    return Part(
+        name=name,
+        command=(sys.executable, __file__, name, str(port), str(diary), *how),
+        url=f"http://127.0.0.1:{port}",
+        health=f"http://127.0.0.1:{port}/health/ready",
+        needs=needs,
+        hopeless=hopeless or {},
+        is_vital=is_vital,
+    )
+
+
+def main(name: str, port: int, diary: Path, how: list[str]) -> None:
+    def write(what: str) -> None:
+        with diary.open("a") as file:
+            file.write(f"{name} {what} {os.getpid()}\n")
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        write("stopped")
+        sys.exit(0)
+
+    for word in how:
+        if word.startswith("exit="):
+            sys.stderr.write(f"{name} gives up\n")
+            sys.exit(int(word.removeprefix("exit=")))
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if "stubborn" in how else stop)
+    go = diary.with_name(f"{name}.go")
+
+    class Health(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            is_ready = "slow" not in how or go.exists()
+            body = json.dumps({"status": "ready"} if is_ready else {"status": "starting", "reason": "no go yet"})
+            self.send_response(200 if is_ready else 503)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as the library has it
+            """Nobody wants to know."""
+
+    if "parent" in how:
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+        with diary.open("a") as file:
+            file.write(f"{name} child {child.pid}\n")
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Health)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    write("started")
+    print(f"{name} says hello", flush=True)  # noqa: T201
+    while True:
+        time.sleep(1000)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:])

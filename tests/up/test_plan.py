@@ -1,0 +1,90 @@
+"""Which parts there are, and what each is started with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slipstream.up import Part
+from slipstream.up import plan as planning
+from slipstream.up.plan import OPTIONAL, PORTS, Choices, console_url, missing_extra, plan
+
+DATA = Path("/srv/data")
+
+
+def parts(environment: dict[str, str] | None = None, **given: Any) -> dict[str, Part]:
+    found = plan(
+        Choices(**{"data": DATA, "ports": {**PORTS, "nats": 4222, "nats-health": 8222}, **given}), environment or {}
+    )
+    return {part.name: part for part in found}
+
+
+def test_everything_runs_on_the_broker_by_default() -> None:
+    found = parts()
+    assert list(found) == ["broker", "jobs", "downloads", "slips", "console", "pipeline"]
+    assert all(part.needs == ("broker",) for name, part in found.items() if name != "broker")
+    assert all(part.health.startswith(part.url + "/") for part in found.values())
+    for name, part in found.items():
+        if name != "broker":
+            assert part.environment["MESSAGE_BUS_DRIVER"] == "http"
+            assert part.environment["SLIPSTREAM_URL"] == "http://127.0.0.1:8080"
+            assert part.environment["SLIP_STORE"] == "/srv/data/slips.db"
+    assert found["console"].environment["SLIPSTREAM_PARTS"] == "/srv/data/up/parts.json"
+    assert found["broker"].environment["SLIPSTREAM_CONSOLE_URL"] == "http://127.0.0.1:8070"
+    assert found["pipeline"].environment["PIPELINE_TABLES"] == "/srv/data/tables"
+
+
+@pytest.mark.parametrize("name", OPTIONAL)
+def test_what_is_not_wanted_is_left_out(name: str) -> None:
+    found = parts(without=frozenset({name}))
+    assert set(parts()) - set(found) == {name}
+
+
+def test_without_a_console_the_broker_does_not_look_for_one() -> None:
+    assert "SLIPSTREAM_CONSOLE_URL" not in parts(without=frozenset({"console"}))["broker"].environment
+
+
+def test_what_the_user_has_set_wins() -> None:
+    mine = {"SLIP_STORE": "redis://10.0.0.1", "JOBS_ALLOW_NETWORKS": "", "PIPELINE_TABLES": " "}
+    found = parts(mine)
+    assert "SLIP_STORE" not in found["slips"].environment
+    assert "JOBS_ALLOW_NETWORKS" not in found["downloads"].environment, "also who allows nothing means it"
+    assert found["pipeline"].environment["PIPELINE_TABLES"] == "/srv/data/tables", "an empty variable says nothing"
+
+
+def test_downloads_may_reach_the_web_server_of_the_demonstration_and_nothing_else_inside() -> None:
+    assert parts()["downloads"].environment["JOBS_ALLOW_NETWORKS"] == "127.83.0.1/32"
+    assert not [
+        name for name, part in parts().items() if name != "downloads" and "JOBS_ALLOW_NETWORKS" in part.environment
+    ]
+
+
+def test_on_nats_there_is_no_broker_and_the_console_has_its_port() -> None:
+    found = parts(bus="nats", nats_url="nats://127.0.0.1:4222", nats_server="/usr/bin/nats-server")
+    assert list(found) == ["nats", "jobs", "downloads", "slips", "console", "pipeline"]
+    assert found["console"].url == "http://127.0.0.1:8080"
+    assert found["nats"].is_vital
+    for name, part in found.items():
+        if name != "nats":
+            assert part.needs == ("nats",)
+            assert part.environment["MESSAGE_BUS_DRIVER"] == "nats"
+            assert part.environment["PIPELINE_BUS"] == "nats"
+            assert part.environment["NATS_URL"] == "nats://127.0.0.1:4222"
+
+
+def test_a_nats_that_runs_already_is_not_started() -> None:
+    found = parts(bus="nats", nats_url="nats://10.0.0.7:4222")
+    assert "nats" not in found
+    assert all(part.needs == () for part in found.values())
+
+
+def test_the_console_is_where_the_broker_is() -> None:
+    assert console_url(Choices(data=DATA, ports=PORTS)) == "http://127.0.0.1:8080/console/"
+
+
+def test_a_part_whose_libraries_are_missing_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [missing_extra(name) for name in PORTS] == [""] * len(PORTS)
+    monkeypatch.setitem(planning.EXTRAS, "pipeline", ("pipeline", ("no_such_module", "no_such_package.module")))
+    assert missing_extra("pipeline") == "pipeline"

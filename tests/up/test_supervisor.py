@@ -1,0 +1,172 @@
+"""All parts together, as real processes: who starts first, who comes back, who ends last, and that nobody is left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from slipstream.up.lock import is_alive
+from tests.client.loop import in_loop
+from tests.up.small_part import small_part
+from tests.up.supervised import supervised
+
+
+@pytest.fixture
+def diary(tmp_path: Path) -> Path:
+    path = tmp_path / "diary"
+    path.touch()
+    return path
+
+
+def entries(diary: Path) -> list[str]:
+    return [line.rpartition(" ")[0] for line in diary.read_text().splitlines()]
+
+
+def pids(diary: Path) -> list[int]:
+    return [int(line.rpartition(" ")[2]) for line in diary.read_text().splitlines()]
+
+
+@in_loop
+async def test_a_part_is_started_when_what_it_needs_is_ready_and_not_before(tmp_path: Path, diary: Path) -> None:
+    broker, worker = small_part("broker", diary, "slow"), small_part("worker", diary, needs=("broker",))
+    async with supervised(tmp_path / "up", broker, worker) as up:
+        assert await up.told.until("worker", "waiting") == "needs broker"
+        assert await up.told.until("broker", "starting", times=2) == "no go yet"
+        assert entries(diary) == ["broker started"]
+        (tmp_path / "broker.go").touch()
+        await asyncio.wait_for(up.told.has_started.wait(), 60)
+        assert entries(diary) == ["broker started", "worker started"]
+        assert [part.state for part in up.file().parts] == ["running", "running"]
+        assert await up.stop() == 0
+
+
+@in_loop
+async def test_those_who_need_a_part_end_before_it(tmp_path: Path, diary: Path) -> None:
+    parts = [
+        small_part("broker", diary),
+        small_part("jobs", diary, needs=("broker",)),
+        small_part("slips", diary, needs=("broker",)),
+    ]
+    async with supervised(tmp_path / "up", *parts) as up:
+        await asyncio.wait_for(up.told.has_started.wait(), 60)
+        assert await up.stop() == 0
+        ends = [entry for entry in entries(diary) if entry.endswith("stopped")]
+        assert set(ends[:2]) == {"jobs stopped", "slips stopped"}
+        assert ends[2:] == ["broker stopped"]
+        assert not [pid for pid in pids(diary) if is_alive(pid)]
+        assert [part.state for part in up.file().parts] == ["stopped"] * 3
+        assert up.told.killed_parts == []
+
+
+@in_loop
+async def test_a_part_that_crashed_comes_back_and_the_file_says_so(tmp_path: Path, diary: Path) -> None:
+    async with supervised(tmp_path / "up", small_part("jobs", diary), restart_base_ms=10) as up:
+        await up.told.until("jobs", "running")
+        before = up.part("jobs")
+        assert before.pid is not None
+        os.kill(before.pid, signal.SIGKILL)
+        reason = await up.told.until("jobs", "crashed")
+        assert reason == "killed by SIGKILL: jobs says hello; started again in 0.01 s"
+        await up.told.until("jobs", "running", times=2)
+        after = up.part("jobs")
+        assert (after.state, after.restarts, after.reason) == ("running", 1, "")
+        assert after.pid not in {None, before.pid}
+        assert after.log[-1:] == ["jobs says hello"]
+        assert await up.stop() == 0
+
+
+@in_loop
+async def test_the_pauses_double_up_to_the_longest(tmp_path: Path, diary: Path) -> None:
+    part = small_part("jobs", diary, "exit=1")
+    async with supervised(tmp_path / "up", part, restart_base_ms=10, restart_longest_ms=40) as up:
+        await up.told.until("jobs", "crashed", times=4)
+        pauses = [reason.rpartition("in ")[2] for _, state, reason in up.told.states if state == "crashed"]
+        assert pauses[:4] == ["0.01 s", "0.02 s", "0.04 s", "0.04 s"]
+        assert await up.stop() == 0
+
+
+@in_loop
+async def test_after_it_ran_well_the_pauses_begin_anew(tmp_path: Path, diary: Path) -> None:
+    settings = {"restart_base_ms": 10, "well_after_ms": 1}
+    async with supervised(tmp_path / "up", small_part("jobs", diary), **settings) as up:
+        for times in (1, 2, 3):
+            await up.told.until("jobs", "running", times=times)
+            pid = up.part("jobs").pid
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            assert (await up.told.until("jobs", "crashed", times=times)).endswith("in 0.01 s")
+        assert await up.stop() == 0
+
+
+@in_loop
+async def test_what_a_start_would_not_mend_is_not_started_again(tmp_path: Path, diary: Path) -> None:
+    broken = small_part("jobs", diary, "exit=2", hopeless={2: "a setting makes no sense"})
+    async with supervised(tmp_path / "up", broken, small_part("slips", diary)) as up:
+        await asyncio.wait_for(up.told.has_started.wait(), 60)
+        part = up.part("jobs")
+        assert (part.state, part.restarts) == ("stopped", 0)
+        assert part.reason == "exit code 2: jobs gives up; a setting makes no sense"
+        assert up.part("slips").state == "running"
+        assert await up.stop() == 0
+
+
+@in_loop
+async def test_without_what_is_vital_everything_ends_with_its_code(tmp_path: Path, diary: Path) -> None:
+    broker = small_part("broker", diary, "exit=5", hopeless={5: "choose another port"}, is_vital=True)
+    async with supervised(tmp_path / "up", broker, small_part("slips", diary, needs=("broker",))) as up:
+        assert await up.ended() == 5
+        assert entries(diary) == []
+        assert up.part("slips").state == "stopped"
+
+
+@in_loop
+async def test_a_command_that_is_not_there_is_a_crash_with_words(tmp_path: Path, diary: Path) -> None:
+    part = small_part("jobs", diary)
+    async with supervised(tmp_path / "up", type(part)(name="jobs", command=("/no/such/program",))) as up:
+        reason = await up.told.until("jobs", "crashed")
+        assert "exit code 127: /no/such/program cannot be started: No such file or directory" in reason
+        assert await up.stop() == 0
+
+
+@in_loop
+async def test_who_does_not_end_in_time_is_killed_with_all_that_it_started(tmp_path: Path, diary: Path) -> None:
+    part = small_part("jobs", diary, "stubborn", "parent")
+    async with supervised(tmp_path / "up", part, stop_timeout_ms=100) as up:
+        await up.told.until("jobs", "running")
+        assert await up.stop() == 1
+        assert up.told.killed_parts == ["jobs"]
+        assert entries(diary) == ["jobs child", "jobs started"]
+        assert not [pid for pid in pids(diary) if is_alive(pid)]
+
+
+@in_loop
+async def test_what_a_part_leaves_behind_ends_with_it(tmp_path: Path, diary: Path) -> None:
+    async with supervised(tmp_path / "up", small_part("jobs", diary, "parent")) as up:
+        await up.told.until("jobs", "running")
+        assert await up.stop() == 0
+        assert not [pid for pid in pids(diary) if is_alive(pid)]
+
+
+@in_loop
+async def test_a_second_signal_kills_at_once(tmp_path: Path, diary: Path) -> None:
+    parts = [small_part("broker", diary), small_part("jobs", diary, "stubborn", needs=("broker",))]
+    async with supervised(tmp_path / "up", *parts) as up:
+        await asyncio.wait_for(up.told.has_started.wait(), 60)
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert await up.ended() == 130
+        assert up.told.killed_parts == ["all"]
+        assert not [pid for pid in pids(diary) if is_alive(pid)]
+
+
+@in_loop
+async def test_what_parts_say_is_told_and_kept(tmp_path: Path, diary: Path) -> None:
+    async with supervised(tmp_path / "up", small_part("jobs", diary)) as up:
+        await up.told.until("jobs", "running")
+        assert await up.stop() == 0
+        assert up.told.lines == [("jobs", "jobs says hello")]
+        assert (tmp_path / "up" / "jobs.log").read_text() == "jobs says hello\n"
