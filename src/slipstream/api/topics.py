@@ -78,6 +78,10 @@ class TopicSummary(msgspec.Struct, frozen=True):
     groups: int
     lag: int
     """Of the group that is furthest behind."""
+    retention_ms: int | None = None
+    """0: for ever. Null where what keeps the messages does not say."""
+    retention_bytes: int | None = None
+    """Per partition. 0: any size."""
 
 
 class TopicList(msgspec.Struct, frozen=True):

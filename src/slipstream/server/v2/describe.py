@@ -38,6 +38,8 @@ def summarize_topic(topic: Topic) -> TopicSummary:
         sum(partition.bytes_total - partition.first_bytes for partition in topic.partitions),
         len(topic.groups),
         max((sum(progress.lag for progress in group.progress) for group in topic.groups.values()), default=0),
+        topic.config.retention_ms,
+        topic.config.retention_bytes,
     )
 
 

@@ -5,8 +5,9 @@ import { h } from "../lib/dom.js";
 /**
  * `columns` is [{label, value: (row) => text or nodes, number: true, class}]; `key(row)` tells rows apart.
  * `empty` is what is said where there are none; `rows` of null shows that they are still loading.
+ * `onRow(row)` is what a click on a row does, besides a link or button in it that does the same for the keyboard.
  */
-export function table(columns, rows, { label, key = (row, index) => index, empty = "nothing here", rowClass = () => "" } = {}) {
+export function table(columns, rows, { label, key = (row, index) => index, empty = "nothing here", rowClass = () => "", onRow } = {}) {
   if (rows === null || rows === undefined) return skeleton();
   if (!rows.length) return h("p", { class: "empty" }, empty);
   return h(
@@ -22,7 +23,7 @@ export function table(columns, rows, { label, key = (row, index) => index, empty
         rows.map((row, index) =>
           h(
             "tr",
-            { key: String(key(row, index)), class: rowClass(row) },
+            { key: String(key(row, index)), class: [rowClass(row), onRow && "opens"].filter(Boolean).join(" ") || null, onclick: onRow && ((event) => event.target.closest("a, button, input, label") || onRow(row)) },
             columns.map((column) => h("td", { class: classOf(column), "data-label": column.label || null }, column.value(row, index))),
           ),
         ),

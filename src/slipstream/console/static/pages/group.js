@@ -1,0 +1,134 @@
+// One group of a topic: how far it is in each partition, what it has in flight, and moving it.
+
+import { get, path } from "../lib/api.js";
+import { h, mount } from "../lib/dom.js";
+import { count, plural, rate, span } from "../lib/format.js";
+import { every } from "../lib/live.js";
+import { overview, watch } from "../lib/overview.js";
+import { to } from "../lib/router.js";
+import { forgetGroup, pauseGroup, resumeGroup, seekGroup } from "../parts/group_forms.js";
+import { lagBar, lagLegend, oldest, stateTag } from "../parts/lag.js";
+import { act, errorBox } from "../parts/notice.js";
+import { since } from "../parts/since.js";
+import { skeleton, table } from "../parts/table.js";
+import { until } from "../parts/until.js";
+
+const LOOK_MS = 1_000;
+
+export async function show(root, { parts: [topic, group], signal }) {
+  const state = { info: null, partitions: new Map(), error: null };
+  let look = null;
+  const actions = {
+    pause: async () => (await pauseGroup(state.info)) && look(),
+    resume: async (event) => (await act(event, () => resumeGroup(state.info), (words) => words)) && look(),
+    seek: async () => (await seekGroup(state.info)) && look(),
+    forget: async () => {
+      if (await forgetGroup(state.info)) location.hash = to("groups");
+    },
+  };
+  const view = mount(root, () => draw(topic, group, state, actions));
+  look = every(
+    LOOK_MS,
+    async () => {
+      try {
+        const [info, log] = await Promise.all([get(path("v2", "topics", topic, "groups", group), { signal }), get(path("v2", "topics", topic), { signal })]);
+        state.info = info;
+        state.partitions = new Map(log.partitions.map((each) => [each.partition, each]));
+        state.error = null;
+      } catch (error) {
+        if (error.name === "AbortError") return;
+        state.error = error;
+      }
+      view.update();
+    },
+    signal,
+  );
+  watch(() => view.update(), signal);
+}
+
+function draw(topic, group, { info, partitions, error }, actions) {
+  return [
+    h("div", { class: "head" }, h("h1", {}, h("a", { href: to("topics", topic) }, topic), ` / ${group} `, info ? stateTag(info) : null), info ? buttons(info, actions) : null),
+    error ? errorBox(error) : null,
+    info
+      ? [
+          numbers(info),
+          info.lost ? h("p", { class: "warn-line" }, `${plural(info.lost, "message")} were removed by retention before this group had finished them.`) : null,
+          progress(info, partitions),
+          inFlight(info),
+        ]
+      : error
+        ? null
+        : skeleton(6),
+  ];
+}
+
+const buttons = (info, actions) =>
+  h(
+    "div",
+    { class: "buttons" },
+    info.paused ? h("button", { type: "button", class: "primary", key: "resume", onclick: actions.resume }, "Resume") : h("button", { type: "button", key: "pause", onclick: actions.pause }, "Pause"),
+    h("button", { type: "button", onclick: actions.seek }, "Seek"),
+    h("button", { type: "button", class: "danger", onclick: actions.forget }, "Forget"),
+  );
+
+function numbers(info) {
+  const stats = overview.now?.topics.find((each) => each.topic === info.topic)?.groups.find((each) => each.group === info.group);
+  const facts = [
+    ["Lag", count(info.lag)],
+    ["In flight", count(info.in_flight)],
+    ["Not due yet", count(info.delayed)],
+    ["Oldest unfinished", oldest(info.oldest_unfinished_age_ms)],
+    ["Out", rate(stats?.finished_per_s)],
+    ["Consumers", count(info.consumers)],
+    ["Last used", info.idle_ms ? `${span(info.idle_ms)} ago` : "now"],
+  ];
+  return h("dl", { class: "strip" }, facts.map(([label, value]) => h("div", {}, h("dt", {}, label), h("dd", {}, value))));
+}
+
+function progress(info, partitions) {
+  return h(
+    "section",
+    { "aria-labelledby": "progress" },
+    h("h2", { id: "progress" }, "Partitions"),
+    table(
+      [
+        { label: "Partition", number: true, value: (each) => each.partition },
+        { label: "How far", class: "bar-cell wide-bar", value: (each) => lagBar(each, partitions.get(each.partition)?.messages ?? 0) },
+        { label: "Watermark", number: true, value: (each) => (each.watermark < 0 ? h("span", { class: "soft" }, "start") : count(each.watermark)) },
+        { label: "Next offset", number: true, value: (each) => count(partitions.get(each.partition)?.next_offset) },
+        { label: "Lag", number: true, value: (each) => count(each.lag) },
+        { label: "In flight", number: true, value: (each) => count(each.in_flight) },
+        { label: "Not due", number: true, value: (each) => count(each.delayed) },
+        { label: "Oldest unfinished", class: "nowrap", value: (each) => since(each.oldest_unfinished_ms) },
+        ...(info.partitions.some((each) => each.unreadable) ? [{ label: "Stands still", class: "wide", value: (each) => (each.unreadable ? h("span", { class: "bad-number" }, each.unreadable) : "") }] : []),
+      ],
+      info.partitions,
+      { label: "partitions", key: (each) => each.partition },
+    ),
+    lagLegend(),
+  );
+}
+
+const STATES = { leased: "on lease", waiting: "waits for its next attempt", ready: "due again" };
+
+function inFlight(info) {
+  const shown = info.messages;
+  return h(
+    "section",
+    { "aria-labelledby": "flight" },
+    h("h2", { id: "flight" }, "In flight ", shown.length < info.in_flight ? h("span", { class: "soft" }, `the first ${count(shown.length)} of ${count(info.in_flight)}`) : null),
+    table(
+      [
+        { label: "Message", value: (each) => h("a", { href: to("topics", info.topic, each.partition, each.offset) }, `${each.partition}/${each.offset}`) },
+        { label: "State", value: (each) => h("span", { class: `tag ${each.state === "leased" ? "good" : "warn"}` }, STATES[each.state]) },
+        { label: "Owner", value: (each) => (each.owner ? h("code", {}, each.owner) : "–") },
+        { label: "Left", number: true, value: (each) => (each.state === "ready" ? "–" : until(each.until_ms, each.state === "leased" ? "run out" : "due")) },
+        { label: "Attempts", number: true, value: (each) => count(each.attempts) },
+        { label: "Last error", class: "wide", value: (each) => each.last_error },
+      ],
+      shown,
+      { label: "in flight", key: (each) => `${each.partition}/${each.offset}`, empty: info.lag ? "Nothing is in flight: nobody has fetched what waits." : "Nothing is in flight, and nothing waits." },
+    ),
+  );
+}

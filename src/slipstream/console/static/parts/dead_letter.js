@@ -1,0 +1,53 @@
+// A dead letter with its whole story: where it came from, what happened there, what it carries.
+
+import { path } from "../lib/api.js";
+import { h } from "../lib/dom.js";
+import { count, plural } from "../lib/format.js";
+import { errorsOf } from "../lib/causes.js";
+import { to } from "../lib/router.js";
+import { body } from "./body.js";
+import { copyButton, curl } from "./copy.js";
+import { facts, keyOf, travels, when } from "./message.js";
+
+const REASONS = {
+  max_attempts: "it had all its attempts",
+  rejected: "its consumer said that no further attempt would help",
+  deadline_exceeded: "its deadline passed while it was waiting",
+};
+
+export const reasonOf = (reason) => REASONS[reason] ?? reason;
+
+/** `onRedrive` is what the button does; without it there is none. */
+export function deadLetter(letter, onRedrive) {
+  const { dlq, ...envelope } = letter.envelope;
+  const came = `${dlq.original_topic}/${dlq.original_partition}/${dlq.original_offset}`;
+  const errors = errorsOf(letter);
+  return [
+    h(
+      "p",
+      {},
+      "Group ",
+      h("a", { href: to("groups", dlq.original_topic, dlq.group) }, dlq.group),
+      ` could not finish it: ${reasonOf(dlq.reason)}`,
+      dlq.attempts ? `, after ${plural(dlq.attempts, "attempt")}. ` : ". ",
+      letter.redriven ? h("span", { class: "tag good" }, "sent back") : h("span", { class: "tag bad" }, "not sent back"),
+    ),
+    facts([
+      ["Dead letter", h("code", {}, `${letter.topic}/${letter.partition}/${letter.offset}`)],
+      ["Came from", h("a", { href: to("topics", dlq.original_topic, dlq.original_partition, dlq.original_offset) }, came)],
+      ["Died", when(letter.timestamp_ms)],
+      ["Key", keyOf(letter)],
+    ]),
+    h("h3", {}, errors.length > 1 ? "Errors, oldest first" : "Error"),
+    errors.length ? h("ol", { class: "errors" }, errors.map((each) => h("li", {}, each))) : h("p", { class: "soft" }, "It gave none."),
+    errors.length < dlq.attempts && errors.length > 1 ? h("p", { class: "soft small" }, `The last ${count(errors.length)} are kept.`) : null,
+    travels({ ...letter, envelope }),
+    body(letter.topic, letter),
+    h(
+      "div",
+      { class: "buttons" },
+      onRedrive && !letter.redriven ? h("button", { type: "button", class: "primary", onclick: onRedrive }, "Redrive this one") : null,
+      copyButton(() => curl(path("v2", "dead-letters", letter.topic, letter.partition, letter.offset)), "Copy as curl"),
+    ),
+  ];
+}
