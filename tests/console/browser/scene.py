@@ -1,4 +1,4 @@
-"""A shop as it is on an ordinary day, for looking at: topics, groups that keep up and groups that do not, dead letters."""
+"""A shop on an ordinary day, for looking at: topics, groups that keep up and groups that do not, dead letters."""
 
 from __future__ import annotations
 
@@ -128,16 +128,24 @@ def _hold(server: ServerProcess, topic: str, group: str, owner: str, number: int
 
 def _fail(server: ServerProcess, topic: str, group: str) -> None:
     """Each kind of error for so many messages; what may be retried fails twice."""
+    owner = f"{group}-1"
     numbers = itertools.count(17)
+
+    def nack(taken: list[dict[str, Any]], words: str, **more: Any) -> None:
+        for each in taken:
+            reason = words.format(next(numbers) * 113 % 9000)
+            _settle(server, "nack", topic, group, owner, [each], reason=reason, **more)
+
     for words, is_retryable, count in ERRORS:
-        for attempt in range(2 if is_retryable else 1):
-            if attempt:
-                _await_due(server, topic, group, count)
-            for taken in _fetch(server, topic, group, f"{group}-1", count):
-                reason = words.format(next(numbers) * 113 % 9000)
-                more = {} if is_retryable else {"retryable": False}
-                _settle(server, "nack", topic, group, f"{group}-1", [taken], reason=reason, **more)
-    _work(server, topic, group, 240)
+        taken = _fetch(server, topic, group, owner, count)
+        if is_retryable:
+            nack(taken, words)
+            _await_due(server, topic, group, count)
+            taken = _fetch(server, topic, group, owner, 200)
+            nack([each for each in taken if each["attempts"] == 2], words)
+            _settle(server, "ack", topic, group, owner, [each for each in taken if each["attempts"] == 1])
+        else:
+            nack(taken, words, retryable=False)
 
 
 def _await_due(server: ServerProcess, topic: str, group: str, count: int) -> None:
