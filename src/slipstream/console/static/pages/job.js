@@ -145,10 +145,10 @@ function failures(job, failed, hosts, again) {
       { class: "two" },
       table(
         [
-          { label: "Code", value: ({ name }) => [h("code", {}, name), h("span", { class: "soft small block" }, meaningOf(name))] },
+          { label: "Code", value: ({ name }) => h("div", {}, h("code", {}, name), h("span", { class: "soft small block" }, meaningOf(name))) },
           { label: "Failed", number: true, value: ({ rows }) => count(rows.length) },
           { label: "Share", class: "share", value: ({ rows }) => share(rows.length) },
-          { label: "", value: ({ name, rows }) => h("button", { type: "button", class: "quiet small", "aria-label": `Replay ${rows.length} with ${name}`, onclick: (event) => deal(event, { select: { job_id: job.job_id, code: name }, what: `with ${name}`, done: again }) }, "replay…") },
+          { label: "", value: ({ name, rows }) => h("button", { type: "button", class: "link small when", "aria-label": `Replay ${rows.length} with ${name}`, onclick: (event) => deal(event, { select: { job_id: job.job_id, code: name }, what: `with ${name}`, done: again }) }, "replay…") },
         ],
         byCode,
         { label: "failures by code", key: ({ name }) => name },
@@ -218,6 +218,6 @@ function resources(job, hosts, asked, update) {
 }
 
 function outcome(each) {
-  if (each.state === "completed") return h("span", { class: "soft" }, each.mime && `${each.mime} · `, h("code", {}, each.key));
-  return each.error_code ? [h("code", {}, each.error_code), " ", each.error_message] : "";
+  if (each.state === "completed") return h("span", { class: "soft clip", title: each.key }, each.mime || each.key);
+  return each.error_code ? h("span", {}, h("code", {}, each.error_code), " ", each.error_message) : "";
 }

@@ -70,7 +70,7 @@ function filters(asked, ask) {
   return h(
     "form",
     { class: "filters", onsubmit: (event) => event.preventDefault() },
-    FIELDS.map(([name, label]) => h("label", {}, label, h("input", { type: "search", name, value: asked[name], oninput: (event) => ask({ [name]: event.target.value.trim() }) }))),
+    FIELDS.map(([name, label]) => h("label", {}, label, h("input", { type: "search", name, size: 15, value: asked[name], oninput: (event) => ask({ [name]: event.target.value.trim() }) }))),
     h(
       "label",
       {},
@@ -109,17 +109,17 @@ function drawn({ letters, total }, asked, look, ask) {
 function causes(letters, asked, look, ask) {
   return table(
     [
-      { label: "Code", value: ({ name }) => [h("button", { type: "button", class: "link mono", onclick: () => choose(name, ask) }, name), h("span", { class: "soft small block" }, meaningOf(name))] },
+      { label: "Code", value: ({ name }) => h("div", {}, h("button", { type: "button", class: "link mono", onclick: () => choose(name, ask) }, name), h("span", { class: "soft small block" }, meaningOf(name))) },
       { label: "Letters", number: true, value: ({ rows }) => count(rows.length) },
       { label: "Jobs", number: true, value: ({ rows }) => count(new Set(rows.map((row) => row.job_id)).size) },
-      { label: "Hosts", class: "wide", value: ({ rows }) => hostsOf(rows) },
+      { label: "Hosts", value: ({ rows }) => hostsOf(rows) },
       { label: "Newest", class: "when", value: ({ rows }) => since(Math.max(...rows.map((row) => row.failed_at_ms))) },
       {
         label: "",
         class: "row-buttons",
         value: ({ name }) => [
-          h("button", { type: "button", "aria-label": `Replay those with ${name}`, onclick: (event) => deal(event, { select: { ...selectionOf(asked), code: name }, what: `with ${name}`, done: look }) }, "Replay…"),
-          h("button", { type: "button", class: "quiet", "aria-label": `Discard those with ${name}`, onclick: (event) => deal(event, { select: { ...selectionOf(asked), code: name }, what: `with ${name}`, discard: true, done: look }) }, "Discard…"),
+          h("button", { type: "button", class: "link when", "aria-label": `Replay those with ${name}`, onclick: (event) => deal(event, { select: { ...selectionOf(asked), code: name }, what: `with ${name}`, done: look }) }, "Replay…"),
+          h("button", { type: "button", class: "link when", "aria-label": `Discard those with ${name}`, onclick: (event) => deal(event, { select: { ...selectionOf(asked), code: name }, what: `with ${name}`, discard: true, done: look }) }, "Discard…"),
         ],
       },
     ],
@@ -143,16 +143,16 @@ function newest(letters, look) {
   return table(
     [
       { label: "Failed", class: "when", value: (letter) => since(letter.failed_at_ms) },
-      { label: "Resource", value: (letter) => [h("code", {}, letter.resource_id), h("a", { class: "soft small block mono", href: to("jobs", letter.job_id) }, letter.job_id)] },
+      { label: "Resource", value: (letter) => h("div", {}, h("code", {}, letter.resource_id), h("a", { class: "small block mono when", href: to("jobs", letter.job_id) }, letter.job_id)) },
       { label: "URL", class: "wide", value: (letter) => h("code", { class: "soft" }, letter.url) },
-      { label: "Why", class: "wide", value: (letter) => [h("code", {}, letter.code), " ", letter.message] },
+      { label: "Why", class: "wide", value: (letter) => h("span", {}, h("code", {}, letter.code), " ", letter.message) },
       { label: "Attempts", number: true, value: (letter) => count(letter.attempts) },
       {
         label: "",
         value: (letter) =>
           h(
             "button",
-            { type: "button", class: "quiet small", "aria-label": `Replay ${letter.resource_id} of ${letter.job_id}`, onclick: (event) => deal(event, { select: { job_id: letter.job_id, resource_id: letter.resource_id }, what: `of ${letter.resource_id}`, done: look }) },
+            { type: "button", class: "link small when", "aria-label": `Replay ${letter.resource_id} of ${letter.job_id}`, onclick: (event) => deal(event, { select: { job_id: letter.job_id, resource_id: letter.resource_id }, what: `of ${letter.resource_id}`, done: look }) },
             "replay…",
           ),
       },

@@ -90,12 +90,11 @@ function jobs(rows, asked) {
   const isFiltered = asked.state || asked.tenant || asked.type;
   return table(
     [
-      { label: "Job", value: (row) => h("a", { class: "mono", href: to("jobs", row.job_id) }, row.job_id) },
+      { label: "Job", value: (row) => h("a", { class: "mono when", href: to("jobs", row.job_id) }, row.job_id) },
       { label: "Type", value: (row) => row.job_type },
       { label: "Tenant", value: (row) => row.tenant || h("span", { class: "soft" }, "none") },
       { label: "State", value: (row) => jobTag(row.state) },
-      { label: "Progress", class: "progress-cell", value: (row) => [progress(row), h("span", { class: "soft small" }, progressWords(row))] },
-      { label: "Last error", value: (row) => (row.resources_failed ? h("code", { title: row.last_error_message }, row.last_error_code) : "") },
+      { label: "Progress", class: "progress-cell", value: (row) => h("div", {}, progress(row), h("span", { class: "soft small", title: row.last_error_message }, progressWords(row), row.resources_failed ? [": ", h("code", {}, row.last_error_code)] : null)) },
       { label: "Begun", class: "when", value: (row) => since(row.created_ms) },
     ],
     rows,

@@ -70,7 +70,7 @@ function tables(rows) {
       { label: "Rows", number: true, value: (row) => h("span", { title: count(row.rows) }, short(row.rows ?? 0)) },
       { label: "Size", number: true, value: (row) => bytes(row.bytes) },
       { label: "Newest row", class: "when", value: (row) => since(row.newest_ms) },
-      { label: "Written", class: "when", value: (row) => [since(row.written_ms), row.batch !== undefined && row.batch !== null ? h("span", { class: "soft" }, ` batch ${row.batch}`) : null, isOld(row) && h("span", { class: "tag warn" }, "old")] },
+      { label: "Written", class: "when", value: (row) => h("span", {}, since(row.written_ms), row.batch !== undefined && row.batch !== null ? h("span", { class: "soft" }, ` batch ${row.batch}`) : null, isOld(row) && h("span", { class: "tag warn" }, "old")) },
       { label: "Lag", number: true, value: (row) => lagOf(row.lag) },
     ],
     rows,

@@ -84,6 +84,7 @@ function facts(slip, now) {
 function standing(slip, { steps, look }, now) {
   const { standing: does } = slip;
   const waiting = waitingSteps(slip);
+  const own = waiting.find((each) => each.id === slip.correlationId && each.step === does.step);
   const at = slip.runs.at(-1).rows?.find((row) => row.step === does.step);
   const canPause = slip.state === "under way" && does.step && at?.kind !== "wait" && at?.kind !== "fork";
   return h(
@@ -92,10 +93,11 @@ function standing(slip, { steps, look }, now) {
     h("p", { class: "standing-words", role: "status" }, inWords(does, now)),
     does.error && h("p", { class: "standing-error" }, errorText(does.error)),
     (does.branches ?? []).map(([name, inner]) => h("p", { class: "soft" }, h("a", { href: to("slips", name) }, name), ": ", inWords(inner, now))),
-    waiting.map((each) => h("div", { class: "buttons", key: `${each.id} ${each.step}` }, waiting.length > 1 || each.branch ? h("span", {}, each.branch ? `${each.branch}: ${each.step}` : each.step) : null, decisionButtons(each, look))),
+    waiting.filter((each) => each !== own).map((each) => h("div", { class: "buttons", key: `${each.id} ${each.step}` }, h("span", {}, each.branch ? `${each.branch}: ${each.step}` : each.step), decisionButtons(each, look))),
     h(
       "div",
-      { class: "buttons" },
+      { class: "buttons", key: "buttons" },
+      own && decisionButtons(own, look),
       h("button", { type: "button", onclick: (event) => rerun(event, slip, "", look) }, "Run again…"),
       slip.state === "under way" && h("button", { type: "button", onclick: (event) => cancel(event, slip, look) }, "Cancel…"),
       steps.isPaused(does.step)
@@ -153,7 +155,7 @@ function rows(slip, run, { look }, now) {
   const head = slip.runs.length > 1 ? runHead(run) : null;
   const shown = table(
     [
-      { label: "Step", value: (line) => [line.path && h("span", { class: "soft" }, line.path), line.row.undoes ? "undo " : "", nameOf(line)] },
+      { label: "Step", value: (line) => h("span", {}, line.path && h("span", { class: "soft" }, line.path), line.row.undoes ? "undo " : "", nameOf(line)) },
       { label: "State", value: ({ row }) => h("span", { class: `tag ${row.optional ? "warn" : (TONES[row.state] ?? "")}` }, WORDS[row.state]) },
       { label: "Began", class: "when", value: ({ row }) => (row.beganAt ? since(row.beganAt) : "") },
       { label: "Waited", number: true, value: ({ row }) => waitedOf(row, now) },
@@ -164,7 +166,7 @@ function rows(slip, run, { look }, now) {
         label: "",
         value: (line) =>
           isLast && !line.depth && !line.row.undoes && line.row.state !== "pending"
-            ? h("button", { type: "button", class: "quiet small", "aria-label": `Run again from ${line.row.step}`, onclick: (event) => rerun(event, slip, line.row.step, look) }, "again…")
+            ? h("button", { type: "button", class: "link small when", "aria-label": `Run again from ${line.row.step}`, onclick: (event) => rerun(event, slip, line.row.step, look) }, "again…")
             : "",
       },
     ],
@@ -208,7 +210,7 @@ function messages(slip, address) {
 /** Those of the steps it has come to, as the slip names them or by their rule, and where it ended. */
 function topicsOf(slip) {
   const named = Object.fromEntries((slip.envelope?.routingSlip ?? []).filter((step) => step.nextTopic).map((step) => [step.id, step.nextTopic]));
-  const rows = slip.runs.flatMap((run) => [...(run.rows ?? []), ...(run.undoing ?? [])]).filter((row) => row.state !== "pending" && row.kind === "work");
+  const rows = slip.runs.flatMap((run) => [...(run.rows ?? []), ...(run.undoing ?? [])]).filter((row) => row.state !== "pending" && row.state !== "skipped" && (row.kind ?? "work") === "work");
   const ofSteps = rows.map((row) => named[row.step] ?? (row.undoes ? `internal.${row.undoes}.undo.v1` : `internal.${row.step}.v1`));
   const ends = { completed: [slip.envelope?.replyTo ?? "egress.deliver.v1"], "dead-lettered": ["internal.deadletter.v1"] }[slip.state] ?? [];
   return [...new Set(["internal.ingress.v1", ...ofSteps, ...ends, "slip.events"])];

@@ -128,11 +128,22 @@ function drawnLine(line, axis, now) {
   return h(
     "div",
     { class: `gantt-line is-${row.state}${row.optional ? " is-optional" : ""}${row.undoes ? " is-undoing" : ""}`, key: line.key, title: hint(row, now) },
-    h("div", { class: `gantt-name depth-${Math.min(line.depth, DEPTH_MOST)}` }, h("span", { class: "gantt-mark" }, MARKS[row.state]), h("span", {}, nameOf(line))),
-    h("div", { class: "gantt-track" }, s("svg", { class: "gantt-bar", height: 14 }, bars(row, axis, now)), said && h("p", { class: `gantt-said${row.error ? " is-error" : ""}` }, said)),
+    h("div", { class: `gantt-name depth-${Math.min(line.depth, DEPTH_MOST)}` }, h("span", { class: "gantt-mark" }, markOf(row)), h("span", {}, nameOf(line))),
+    h("div", { class: "gantt-track" }, track(row, said, bars(row, axis, now), axis.place(timesOf(row, now).began ?? axis.from))),
     h("div", { class: "gantt-took number" }, took),
   );
 }
+
+/** What is said stands under its bar, as far as there is room to its right, or where the bar would be. */
+function track(row, said, drawn, at) {
+  const isPlain = row.kind === "fork" && !row.error;
+  return [
+    drawn.length || !said ? s("svg", { class: "gantt-bar", height: 14 }, drawn) : null,
+    said && !isPlain ? h("p", { class: `gantt-said at-${Math.min(50, Math.floor(at * 20) * 5)}${row.error && row.state !== "skipped" ? " is-error" : ""}` }, said) : null,
+  ];
+}
+
+const markOf = (row) => (row.undoes && row.state === "done" ? "↶" : MARKS[row.state]);
 
 function branchLine({ branch, depth, key }) {
   const tone = { completed: "done", "dead-lettered": "failed", "under way": "working" }[branch.state] ?? "skipped";
