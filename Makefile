@@ -10,7 +10,7 @@ INSTALL_GO = { $(APT) install -yq $(GO_PACKAGES) || { $(APT) update -q && $(APT)
 BUILD_PUBSUB_SERVER = $(BIN)/python -m tests.bus.sites.pubsub_server.build
 INSTALL_CHROMIUM = { $(APT) install -yq chromium || { $(APT) update -q && $(APT) install -yq chromium; }; } >/dev/null 2>&1
 
-.PHONY: run test check bench bench-quick setup pubsub-server browser screenshots proto lock clean
+.PHONY: run test check bench bench-quick docs docs-serve setup pubsub-server browser screenshots proto lock clean
 
 run: setup ## serve on http://127.0.0.1:8080 from ./slipstream-data
 	$(BIN)/slipstream serve $(ARGS)
@@ -29,6 +29,12 @@ bench: setup ## measure here and now; ARGS=--update-readme puts the table into t
 
 bench-quick: setup ## without the five million messages
 	$(BIN)/python -m bench --quick $(ARGS)
+
+docs: setup ## the site of docs/, into site/; a link that leads nowhere is an error
+	$(BIN)/mkdocs build --strict --clean --quiet
+
+docs-serve: setup ## the site at http://127.0.0.1:8000, made anew while you write
+	$(BIN)/mkdocs serve --strict
 
 setup: $(STAMP)
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 
+from scripts.settings_docs import render_settings
 from scripts.table_docs import render_tables
 from slipstream.api import JSON, MSGPACK
 from slipstream.cli.main import main as main_command
@@ -300,6 +301,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "v2/reference.md": render_reference,
     "command-line.md": render_command_line,
     "tables-reference.md": render_tables,
+    "settings-reference.md": render_settings,
 }
 
 

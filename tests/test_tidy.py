@@ -14,7 +14,11 @@ SOURCE = ROOT / "src" / "slipstream"
 TESTS = ROOT / "tests"
 MODULES = sorted(SOURCE.rglob("*.py"))
 TEST_MODULES = sorted(TESTS.rglob("test_*.py"))
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "mkdocs.yml")),
+    *sorted((ROOT / ".github").rglob("*.*")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 
 
 def each(paths: list[Path]) -> pytest.MarkDecorator:
@@ -149,6 +153,7 @@ NOT_MIRRORED = {
     "docs/test_links.py": "about the documentation",
     "docs/test_messaging.py": "about the documentation",
     "docs/test_pipeline.py": "about the documentation",
+    "docs/test_quick_start.py": "about the documentation",
     "docs/test_routers.py": "about the documentation",
     "docs/test_sessions.py": "about the documentation",
     "docs/test_slips.py": "about the documentation",

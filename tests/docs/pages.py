@@ -10,6 +10,10 @@ from scripts import generate_docs
 
 ROOT = Path(__file__).parent.parent.parent
 README = ROOT / "README.md"
+QUICK_START = ROOT / "docs" / "quick-start.md"
+FIRST_MINUTE = ROOT / "docs" / "first-minute.md"
+TOUR = ROOT / "docs" / "tour.md"
+FROM_DRIFTQ = ROOT / "docs" / "from-driftq.md"
 PROTOCOL = ROOT / "docs" / "protocol.md"
 OPERATIONS = ROOT / "docs" / "operations.md"
 CLIENT = ROOT / "docs" / "client.md"
@@ -23,7 +27,8 @@ TESTING = ROOT / "docs" / "testing.md"
 GENERATED = [ROOT / "docs" / name for name in generate_docs.PAGES]
 TOPICS_OF_V2 = [page for page in sorted((ROOT / "docs" / "v2").glob("*.md")) if page not in GENERATED]
 """The pages about `/v2`, without its reference."""
-PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+ABOUT = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")]
+PAGES = [*ABOUT, *sorted((ROOT / "docs").rglob("*.md"))]
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

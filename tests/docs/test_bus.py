@@ -14,7 +14,7 @@ from slipstream.bus.metrics import metrics_in
 from slipstream.bus.settings import describe_settings
 from tests.client.loop import in_loop
 from tests.docs.examples import examples, run_fragment
-from tests.docs.pages import BUS, README, blocks, rows, section
+from tests.docs.pages import BUS, TOUR, blocks, rows, section
 from tests.server_process import ServerProcess
 
 
@@ -31,7 +31,7 @@ async def test_the_fragments_run_and_print_what_stands_there(
     await namespace["bus"].close()  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("page", "name"), [(BUS, "orders"), (README, "shipping")])
+@pytest.mark.parametrize(("page", "name"), [(BUS, "orders"), (TOUR, "shipping")])
 def test_the_program_runs_without_a_server(tmp_path: Path, page: Path, name: str) -> None:
     (program,) = [block for block in blocks(page, "python") if block.startswith(f"# {name}.py\n")]
     (tmp_path / f"{name}.py").write_text(program)

@@ -21,11 +21,9 @@ from slipstream.jobs.metrics import metrics_in
 from slipstream.jobs.refusal import RefusalCode
 from slipstream.jobs.settings import describe_settings
 from tests.client.loop import in_loop
-from tests.docs.pages import JOBS, MESSAGING, README, ROOT, blocks, quoted, rows, section
+from tests.docs.pages import JOBS, MESSAGING, PAGES, ROOT, blocks, quoted, rows, section
 from tests.jobs.hostile_server import hostile_server
 from tests.jobs.lab import laboratory
-
-RUNBOOK = ROOT / "docs" / "runbook.md"
 
 
 def first_cells(title: str) -> set[str]:
@@ -40,7 +38,7 @@ def test_every_setting_is_in_the_table_as_it_is() -> None:
     assert not shown
 
 
-@pytest.mark.parametrize("page", [JOBS, MESSAGING, RUNBOOK, README])
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_no_page_speaks_of_a_variable_that_is_not_there(page: Path) -> None:
     there = {info.variable for info in describe_settings()} | {"JOBS_URL"}
     assert set(re.findall(r"(?<![A-Z_])JOBS_[A-Z]+(?:_[A-Z]+)*", page.read_text())) <= there

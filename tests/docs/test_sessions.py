@@ -9,28 +9,30 @@ from pathlib import Path
 import pytest
 
 from slipstream.api import TopicConfigFields
-from slipstream.client import Client, compose
+from slipstream.client import Client
 from tests.conftest import StartServer
-from tests.docs.examples import plain, program, run_command, run_line, run_page
-from tests.docs.pages import OPERATIONS, README, Command, blocks, commands, fences, section
+from tests.docs.examples import plain, program, run_command, run_console, run_line, run_page
+from tests.docs.pages import FIRST_MINUTE, OPERATIONS, README, Command, blocks, commands, fences, section
 from tests.server_process import ServerProcess
 from tests.store.node import cut, flip
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="the README speaks curl")
-def test_the_readme_goes_as_it_says(server: ServerProcess) -> None:
-    assert len([command for block in blocks(README, "console") for command in commands(block)]) > 8
-    run_page(README, server)
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the page speaks curl")
+def test_the_first_minute_goes_as_it_says(server: ServerProcess) -> None:
+    assert len([command for block in blocks(FIRST_MINUTE, "console") for command in commands(block)]) > 8
+    run_page(FIRST_MINUTE, server)
 
 
-def test_the_worker_of_the_readme_bills(server: ServerProcess, tmp_path: Path) -> None:
-    with Client(server.base) as client:
-        client.create_topic("orders")
-        client.produce_batch("orders", [compose("two books", key="user:1"), "nobody's"])
-        with program(README, "billing.py", server, tmp_path) as printed:
-            while not any(topic.name == "dlq.orders" for topic in client.topics()):
-                pass
+def test_the_readme_goes_as_it_says(server: ServerProcess, tmp_path: Path) -> None:
+    """Two orders are produced, the worker bills one and rejects the other, which is a dead letter then."""
+    before, after = blocks(README, "console")
+    run_console(before, server)
+    with Client(server.base) as client, program(README, "billing.py", server, tmp_path) as printed:
+        while not any(topic.name == "dlq.orders" for topic in client.topics()):
+            pass
     assert printed == ["billed two books"]
+    assert f"`{printed[0]}`" in README.read_text()
+    run_console(after, server)
 
 
 def session(title: str) -> list[Command]:

@@ -31,7 +31,7 @@ from slipstream.slip.settings import describe_settings
 from slipstream.slip.slip import plan
 from tests.client.loop import in_loop
 from tests.docs.examples import examples, run_fragment
-from tests.docs.pages import README, ROOT, SLIPS, blocks, fences, quoted, rows, section
+from tests.docs.pages import ROOT, SLIPS, TOUR, blocks, fences, quoted, rows, section
 
 SOURCES = sorted((ROOT / "src" / "slipstream" / "slip").rglob("*.py"))
 
@@ -49,7 +49,7 @@ async def test_the_fragments_run_and_print_what_stands_there(tmp_path: Path, mon
         await run_fragment(example, SLIPS, None, namespace)
 
 
-@pytest.mark.parametrize("page", [SLIPS, README], ids=["slips", "readme"])
+@pytest.mark.parametrize("page", [SLIPS, TOUR], ids=["slips", "tour"])
 def test_the_program_runs_without_a_server_and_without_the_extra(tmp_path: Path, page: Path) -> None:
     (program,) = [block for block in blocks(page, "python") if block.startswith("# greet.py\n")]
     (tmp_path / "greet.py").write_text(program)
@@ -59,7 +59,7 @@ def test_the_program_runs_without_a_server_and_without_the_extra(tmp_path: Path,
         [sys.executable, "greet.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout == "hello, Ada\n"
-    assert any(f"$ python greet.py\n{done.stdout}" in block for block in blocks(page, "console")) or page is README
+    assert any(f"$ python greet.py\n{done.stdout}" in block for block in blocks(page, "console")) or page is TOUR
 
 
 def tables() -> tuple[RouteTable, RouteTable]:

@@ -1,0 +1,73 @@
+"""The page of all settings that are read from the environment, from the structs that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import msgspec
+
+from slipstream.variables import SettingInfo, describe
+
+SOURCE = Path(__file__).parent.parent / "src" / "slipstream"
+
+_INTRODUCTION = """\
+# Settings of all parts but the broker
+
+<!-- Written by scripts/generate_docs.py from the settings of each part: change them there. -->
+
+Each part reads its settings from the environment; many commands take the most important ones as options besides, and
+what is typed wins. A value that makes no sense is named with its variable, and nothing starts. An empty variable says
+nothing. Switches are `true` or `false`; times end in `_MS` and are milliseconds, sizes in `_BYTES`.
+
+The broker has [settings of its own](configuration.md), which are options, variables and keys of a file. The part that
+uses the embedded broker takes those, too.
+"""
+
+_TITLES = {
+    "bus": ("The bus", "bus.md"),
+    "slip": ("Slips", "slips.md"),
+    "jobs": ("Download jobs", "jobs.md"),
+    "pipeline": ("The pipeline, and all work on Spark", "pipeline.md"),
+    "console": ("The console", "console.md"),
+}
+"""Rooms in the order of the page, each with where it is explained. One that is not here comes last, by its name."""
+
+
+def render_settings() -> str:
+    lines = [_INTRODUCTION]
+    for room in sorted(rooms(), key=_order):
+        title, page = _TITLES.get(room, (room.capitalize(), ""))
+        lines += [f"## {title}", ""]
+        if page:
+            lines += [f"What they are for: [{title.split(',')[0].lower()}]({page}).", ""]
+        for kind in structs(room):
+            lines += ["| variable | in Python | default | meaning |", "|---|---|---|---|"]
+            lines += [_row(info) for info in describe(kind)]
+            lines.append("")
+    return "\n".join(lines)
+
+
+def rooms() -> list[str]:
+    return [path.parent.name for path in SOURCE.glob("*/settings.py")]
+
+
+def structs(room: str) -> Iterator[type[msgspec.Struct]]:
+    """What the settings of a room are read into."""
+    module = import_module(f"slipstream.{room}.settings")
+    for kind in vars(module).values():
+        is_ours = isinstance(kind, type) and kind.__module__ == module.__name__
+        if is_ours and issubclass(kind, msgspec.Struct):
+            yield kind
+
+
+def _order(room: str) -> tuple[int, str]:
+    known = list(_TITLES)
+    return (known.index(room) if room in known else len(known), room)
+
+
+def _row(info: SettingInfo) -> str:
+    default = str(info.default).lower() if isinstance(info.default, bool) else str(info.default)
+    secret = " Secret: no message repeats it." if info.secret else ""
+    return f"| `{info.variable}` | `{info.name}` | {f'`{default}`' if default else 'none'} | {info.text}{secret} |"
