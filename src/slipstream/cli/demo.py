@@ -39,7 +39,14 @@ def demo(data: Path, no_pipeline: bool) -> None:
       slipstream demo
       slipstream demo --no-pipeline
     """
-    from slipstream.bus import BusUnavailable  # noqa: PLC0415 - --help needs none of it
+    from slipstream.up.plan import missing_extra  # noqa: PLC0415 - --help needs none of it
+
+    if missing := sorted({extra for name in ("slips", "jobs") if (extra := missing_extra(name))}):
+        raise click.ClickException(
+            f"this needs libraries that are not installed: pip install 'slipstream[{','.join(missing)}]'"
+        )
+
+    from slipstream.bus import BusUnavailable  # noqa: PLC0415
     from slipstream.cli.demo_scenes import play  # noqa: PLC0415
     from slipstream.client import ConnectionFailed, SlipstreamError  # noqa: PLC0415
     from slipstream.demo.scene import SceneFailed  # noqa: PLC0415

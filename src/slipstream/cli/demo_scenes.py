@@ -12,7 +12,6 @@ from typing import TypeVar
 from slipstream.bus import Bus, open_bus
 from slipstream.cli.demo_place import Place, found_or_started
 from slipstream.cli.demo_show import DemoShow, Scene, counted_words
-from slipstream.cli.demo_tables import make_tables, show_tables
 from slipstream.cli.output import Output
 from slipstream.client import AsyncClient
 from slipstream.demo.downloads import Downloads, download
@@ -43,6 +42,8 @@ async def play(output: Output, data: Path, *, with_pipeline: bool) -> None:
                 with show.running():
                     downloads, slips, orders = await _act(show, place, client, data, run)
                     if with_pipeline:
+                        from slipstream.cli.demo_tables import make_tables, show_tables  # noqa: PLC0415 - if installed
+
                         await make_tables(show.scene("pipeline"), guard, place, downloads, slips)
                     if client is not None and orders is not None:
                         await _redrive(show.scene("redrive"), client, run, orders)

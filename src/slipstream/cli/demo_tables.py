@@ -11,7 +11,7 @@ from slipstream.cli.demo_show import DemoShow, Scene
 from slipstream.demo.downloads import Downloads
 from slipstream.demo.scene import SceneFailed
 from slipstream.demo.slips import Slips
-from slipstream.pipeline.looking import Tables
+from slipstream.pipeline.looking import NoSuchTable, Tables
 from slipstream.up.guard import Guard
 
 PIPELINE_S = 240.0
@@ -115,7 +115,10 @@ def _known_slips(place: Place, slips: Slips) -> list[str]:
 
 def _column(place: Place, sql: str) -> list[str]:
     """As the tables are now: an object of theirs sees each in the version that it had at first."""
-    return [row[0] for row in Tables(place.tables).query(sql)]
+    try:
+        return [row[0] for row in Tables(place.tables).query(sql)]
+    except NoSuchTable:
+        return []  # none of them is made yet
 
 
 def _texts(values: list[str]) -> str:

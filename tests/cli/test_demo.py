@@ -1,0 +1,142 @@
+"""`slipstream demo`: ends by itself, and what it says is true."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from slipstream.cli.demo_tables import questions
+from slipstream.cli.slip_store import timeline_of
+from slipstream.client import Client
+from slipstream.demo.orders import BAD, TOPIC
+from slipstream.pipeline.looking import Tables
+from slipstream.slip import Control, open_store
+from slipstream.up import board
+from tests.cli.platform import plain_environment, platform
+from tests.program import Program
+
+LIGHT = ("--without", "pipeline", "--without", "console")
+STARTED = r"slipstream demo, in another terminal"
+
+
+def demo(data: Path, *options: str, **environment: str) -> Program:
+    """Run to its end."""
+    command = [sys.executable, "-m", "slipstream", "demo", "--data", str(data), *options]
+    program = Program(command, plain_environment(**environment))
+    try:
+        program.wait()
+    finally:
+        program.kill()
+    return program
+
+
+def run_of(program: Program) -> str:
+    """The name of this demonstration, as its links have it."""
+    found = re.search(r"#/slips/(demo-[0-9a-f]+)-refund-large", program.said)
+    assert found, program.said
+    return found[1]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_alone_it_starts_what_it_needs_makes_the_tables_and_leaves_nothing_running(tmp_path: Path) -> None:
+    said = demo(tmp_path)
+    assert said.process.returncode == 0, said.said
+    run = run_of(said)
+    assert "downloads: 11 stored, 4 of them after a retry, 2 could not be had" in said.said
+    assert "19 billed, one dead letter in dlq.demo.orders" in said.said
+    assert f"the dead letter was sent back, and order {BAD} is billed" in said.said
+    assert "3 jobs and 12 slips are in the tables" in said.said
+    assert board.read(tmp_path / "up" / "parts.json") is None, "what it started has ended"
+
+    tables = Tables(tmp_path / "tables")
+    for question, sql in questions(run).items():
+        answer = tables.query(sql)
+        rows = list(answer)
+        assert rows, question
+        shown = said.said.partition(question)[2]
+        for row in rows:  # every row is printed, its first and its numbers at least
+            numbers = [str(value) for value, number in zip(row, answer.numbers, strict=True) if number and value]
+            pattern = r"\b.*\b".join(re.escape(text) for text in [str(row[0]), *numbers[:1]])
+            assert re.search(pattern, shown), (row, shown)
+    states: dict[str, int] = dict(
+        tables.query(f"select state, count(*) from slip_runs where starts_with(correlation_id, '{run}-') group by 1")
+    )
+    slips = re.search(r"slips: (\d+) complete, (\d+) retried, (\d+) dead letters, 1 undone, 1 waits for you", said.said)
+    assert slips, said.said
+    assert states == {"completed": int(slips[1]), "dead-lettered": int(slips[3]), "under way": 1}
+    (retried,) = tables.query(
+        "select count(distinct correlation_id) from slip_steps "
+        f"where state = 'retried' and starts_with(correlation_id, '{run}-')"
+    )
+    assert retried[0] == int(slips[2])
+
+
+@pytest.mark.slow
+def test_it_uses_what_runs_any_number_of_times_and_leaves_a_refund_to_approve(tmp_path: Path) -> None:
+    with platform(tmp_path, *LIGHT) as up:
+        up.wait_for(STARTED)
+        runs = []
+        for _ in range(2):
+            said = demo(tmp_path, "--no-pipeline")
+            assert said.process.returncode == 0, said.said
+            assert f"using what `slipstream up` runs (process {up.process.pid})" in said.said
+            assert f"the dead letter was sent back, and order {BAD} is billed" in said.said
+            runs.append(run_of(said))
+        assert runs[0] != runs[1]
+        with Client(up.part("broker").url) as client:
+            letters = list(client.dead_letters(TOPIC))
+            assert {json.loads(letter.value)["run"] for letter in letters} == set(runs)
+            assert all(letter.redriven for letter in letters)
+            assert client.topic(TOPIC).groups[0].lag == 0, "everything is billed"
+        assert asyncio.run(_approve(tmp_path, f"{runs[0]}-refund-large")) == "completed"
+        assert up.interrupt() == 0
+
+
+async def _approve(data: Path, correlation_id: str) -> str:
+    async with asyncio.timeout(60), open_store(str(data / "slips.db")) as store:
+        await Control(store).approve(correlation_id, "manager", by="a test")
+        while True:
+            found = await timeline_of(store, correlation_id)
+            assert found is not None
+            if found.ended_at is not None:
+                return found.state
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_on_nats_it_does_what_there_is(tmp_path: Path) -> None:
+    with platform(tmp_path, *LIGHT, "--bus", "nats") as up:
+        up.wait_for(STARTED)
+        said = demo(tmp_path, "--no-pipeline")
+        assert said.process.returncode == 0, said.said
+        assert "9 complete" in said.said
+        assert "11 stored" in said.said
+        assert "orders" not in said.said.partition("Where to look")[0], "a redrive is the broker's"
+        assert up.interrupt() == 0
+
+
+@pytest.mark.slow
+def test_where_a_part_is_missing_it_says_which(tmp_path: Path) -> None:
+    with platform(tmp_path, *LIGHT, "--without", "slips") as up:
+        up.wait_for(STARTED)
+        said = demo(tmp_path, "--no-pipeline")
+        assert said.process.returncode == 1
+        assert "`slipstream up` runs without slips, which this needs" in said.said
+        assert up.interrupt() == 0
+
+
+def test_what_it_starts_and_cannot_is_said_in_its_words(tmp_path: Path) -> None:
+    (tmp_path / "somebody elses file").touch()
+    said = demo(tmp_path / "somebody elses file", "--no-pipeline")
+    assert said.process.returncode == 2
+    said = demo(tmp_path, "--no-pipeline", SLIPSTREAM_MAX_IN_FLIGHT="many")
+    assert said.process.returncode == 1
+    assert "it could not be started" in said.said
+    assert "SLIPSTREAM_MAX_IN_FLIGHT" in said.said
+    assert board.read(tmp_path / "up" / "parts.json") is None

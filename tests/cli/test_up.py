@@ -1,0 +1,183 @@
+"""`slipstream up`: the whole platform, in real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from slipstream.bus import open_bus
+from slipstream.demo.slips import send
+from slipstream.demo.web import Web, write_files
+from slipstream.jobs.client import JobsClient
+from slipstream.up.ports import free_port
+from tests.cli.platform import Platform, plain_environment, platform
+from tests.program import Program
+
+LIGHT = ("--without", "pipeline", "--without", "console")
+STARTED = r"slipstream demo, in another terminal"
+
+
+@pytest.mark.slow
+def test_it_starts_everything_brings_back_what_crashed_and_drains_at_ctrl_c(tmp_path: Path) -> None:
+    with platform(tmp_path, *LIGHT) as up:
+        up.wait_for(STARTED)
+        assert re.search(r"PART +WHERE +STATE", up.said)
+        for name in ("broker", "jobs", "downloads", "slips"):
+            assert re.search(rf"^{name} +http://127.0.0.1:\d+ +running", up.said, re.MULTILINE), up.said
+        assert f"open {up.part('broker').url}/console/" in up.said
+
+        before = up.part("slips")
+        assert before.pid is not None
+        os.kill(before.pid, signal.SIGKILL)
+        after = up.until("slips", "running", restarts=1)
+        assert after.pid not in {None, before.pid}
+        assert up.wait_for(r"slips crashed: killed by SIGKILL: .*; started again in 1 s")
+        assert up.wait_for(r"slips runs again, after one restart")
+
+        parts = up.file()
+        assert up.interrupt() == 0, up.said
+        assert up.is_gone(parts)
+        ends = re.findall(r"up +\| (\w+) has stopped", up.said)
+        assert sorted(ends) == ["broker", "downloads", "jobs", "slips"]
+        assert ends[-1] == "broker", "those that consume end before it"
+        assert "listening on" in (tmp_path / "up" / "broker.log").read_text()
+        for name in ("slips.db", "jobs.db"):
+            assert (tmp_path / name).exists(), "everything is inside of the directory"
+
+
+@pytest.mark.slow
+def test_killed_it_leaves_nothing_and_can_be_started_again_at_once(tmp_path: Path) -> None:
+    with platform(tmp_path, *LIGHT, "--without", "slips") as up:
+        up.wait_for(STARTED)
+        parts = up.file()
+        up.process.send_signal(signal.SIGKILL)
+        up.wait()
+        with platform(tmp_path, *LIGHT, "--without", "slips") as again:
+            again.wait_for(STARTED)
+            up.until_gone(parts)
+            assert again.interrupt() == 0
+
+
+@pytest.mark.slow
+def test_on_nats_a_slip_and_a_job_work(tmp_path: Path) -> None:
+    with platform(tmp_path, *LIGHT, "--bus", "nats", NATS_URL=f"nats://127.0.0.1:{free_port()}") as up:
+        up.wait_for(STARTED)
+        assert "nobody answers at NATS_URL" in up.said
+        assert [part.name for part in up.file().parts] == ["nats", "jobs", "downloads", "slips"]
+        done = asyncio.run(_send_slips(up, tmp_path))
+        assert done == {"slips": 9, "dead letters": 2, "waiting": 1, "fetched": 1}
+        assert any((tmp_path / "nats").rglob("*.blk")), "JetStream keeps its streams in the data directory"
+        parts = up.file()
+        assert up.interrupt() == 0
+        assert up.is_gone(parts)
+
+
+async def _send_slips(up: Platform, folder: Path) -> dict[str, int]:
+    files = write_files(folder / "demo")
+    async with (
+        asyncio.timeout(60),
+        Web(files[0].parent).serving() as web,
+        open_bus(driver="nats", nats_url=up.part("nats").url, registry=CollectorRegistry()) as bus,
+        JobsClient(up.part("jobs").url) as jobs,
+    ):
+        found = await send(bus, "run", f"{web.url}/fine/{files[0].name}", lambda done, total: None)
+        page = await jobs.jobs(job_type="attachments")
+        return {
+            "slips": len(found.having("completed")),
+            "dead letters": len(found.having("dead-lettered")),
+            "waiting": len(found.having("waiting")),
+            "fetched": sum(job.resources_completed for job in page.jobs),
+        }
+
+
+def test_a_nats_that_answers_is_used(tmp_path: Path) -> None:
+    """Somebody else's: nothing of it is started or stopped here."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(60)
+        command_env = {"NATS_URL": f"nats://127.0.0.1:{server.getsockname()[1]}", "UP_STOP_TIMEOUT_MS": "1000"}
+        with platform(
+            tmp_path, *LIGHT, "--without", "slips", "--without", "jobs", "--bus", "nats", **command_env
+        ) as up:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(b'INFO {"server_id": "x"}\r\n')
+            up.wait_for("downloads is started")
+            assert [part.name for part in up.file().parts] == ["downloads"]
+
+
+@pytest.mark.slow
+def test_for_machines_every_line_is_json_with_its_part(tmp_path: Path) -> None:
+    with platform(
+        tmp_path, *LIGHT, "--without", "slips", "--without", "jobs", "--without", "downloads", "--log-format", "json"
+    ) as up:
+        up.wait_for("everything runs")
+        assert up.interrupt() == 0
+        lines = [json.loads(line) for line in up.lines]
+        assert {line["part"] for line in lines} == {"up", "broker"}
+        assert any("listening on" in line["msg"] and line["level"] == "info" for line in lines)
+
+
+def test_ports_that_are_taken_are_said_before_anything_is_started(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
+        taken = [first.getsockname()[1], second.getsockname()[1]]
+        with platform(tmp_path, *LIGHT, "--port", str(taken[0]), "--jobs-port", str(taken[1])) as up:
+            assert up.wait() == 5
+    assert "nothing was started" in up.said
+    assert f"port {taken[0]}, for broker: another program has it; stop it, or choose another with --port" in up.said
+    assert f"port {taken[1]}, for jobs: another program has it; stop it, or choose another with --jobs-port" in up.said
+    assert not (tmp_path / "up" / "parts.json").exists()
+
+
+def test_a_broker_that_cannot_start_ends_it_with_words(tmp_path: Path) -> None:
+    with platform(tmp_path, *LIGHT, SLIPSTREAM_MAX_IN_FLIGHT="many") as up:
+        assert up.wait() == 2
+    assert re.search(r"broker cannot run: exit code 2: .*a setting makes no sense: mend it, and start again", up.said)
+    assert "jobs is started" not in up.said
+
+
+def test_a_directory_has_one(tmp_path: Path) -> None:
+    only_broker = (*LIGHT, "--without", "slips", "--without", "jobs", "--without", "downloads")
+    with platform(tmp_path, *only_broker) as up:
+        up.wait_for(STARTED)
+        with platform(tmp_path, *only_broker) as second:
+            assert second.wait() == 3
+        assert f"another `slipstream up` (process {up.process.pid}) runs on {tmp_path}" in second.said
+        assert "--data" in second.said
+        assert up.interrupt() == 0
+
+
+def test_a_setting_of_its_own_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
+    with platform(tmp_path, *LIGHT, UP_LOG_FILES="-1") as up:
+        assert up.wait() == 2
+    assert "UP_LOG_FILES" in up.said
+
+
+def test_a_part_whose_libraries_are_missing_is_left_out_with_a_word(tmp_path: Path) -> None:
+    """As where the package was installed without extras: the module cannot be found."""
+    script = "\n".join(
+        (
+            "from slipstream.up import plan",
+            "plan.EXTRAS['pipeline'] = ('pipeline', ('no_such_module',))",
+            "from slipstream.cli import main",
+            "main()",
+        )
+    )
+    leave = [word for name in ("console", "slips", "jobs", "downloads") for word in ("--without", name)]
+    command = [sys.executable, "-c", script, "up", "--data", str(tmp_path), "--port", "0", *leave]
+    program = Program(command, plain_environment())
+    try:
+        program.wait_for(STARTED)
+        assert "pipeline is left out: for it, pip install 'slipstream[pipeline]'" in program.said
+        program.process.send_signal(signal.SIGINT)
+        assert program.wait() == 0
+    finally:
+        program.kill()
