@@ -10,10 +10,18 @@ INSTALL_GO = { $(APT) install -yq $(GO_PACKAGES) || { $(APT) update -q && $(APT)
 BUILD_PUBSUB_SERVER = $(BIN)/python -m tests.bus.sites.pubsub_server.build
 INSTALL_CHROMIUM = { $(APT) install -yq chromium || { $(APT) update -q && $(APT) install -yq chromium; }; } >/dev/null 2>&1
 
-.PHONY: run test check bench bench-quick docs docs-serve setup pubsub-server browser screenshots proto lock clean
+PIP = $(BIN)/python -m pip install --disable-pip-version-check
 
-run: setup ## serve on http://127.0.0.1:8080 from ./slipstream-data
-	$(BIN)/slipstream serve $(ARGS)
+.PHONY: help run demo test check bench bench-quick docs docs-serve setup pubsub-server browser screenshots proto lock clean
+
+run: setup ## everything, on http://127.0.0.1:8080 from ./slipstream-data; ARGS='--without pipeline' for a light start
+	@$(BIN)/slipstream up $(ARGS)
+
+demo: setup ## what it does, in a minute; beside make run, or alone
+	@$(BIN)/slipstream demo $(ARGS)
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: setup pubsub-server browser ## everything, slow tests too, in parallel
 	-$(BIN)/slipstream pipeline prepare # they are slower without it, and no less right
@@ -36,16 +44,17 @@ docs: setup ## the site of docs/, into site/; a link that leads nowhere is an er
 docs-serve: setup ## the site at http://127.0.0.1:8000, made anew while you write
 	$(BIN)/mkdocs serve --strict
 
-setup: $(STAMP)
+setup: $(STAMP) ## install what is needed into .venv; the others do that by themselves
 
 $(STAMP): pyproject.toml requirements.lock
-	python3 -c 'import sys; sys.exit("Slipstream needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	@python3 -c 'import sys; sys.exit("Slipstream needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	@echo 'setting up $(VENV), once: this takes a minute or two'
-	# Debian keeps venv in a package of its own.
-	test -x $(BIN)/pip || python3 -m venv $(VENV) || { apt-get update -q && apt-get install -yq python3-venv && python3 -m venv --clear $(VENV); }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	touch $@
+# Debian keeps venv in a package of its own.
+	@test -x $(BIN)/pip || python3 -m venv $(VENV) || { apt-get update -q && apt-get install -yq python3-venv && python3 -m venv --clear $(VENV); }
+	@set -o pipefail; $(PIP) --progress-bar off --require-hashes -r requirements.lock 2>&1 | python3 scripts/install_progress.py requirements.lock
+	@$(PIP) --quiet --no-deps --no-build-isolation -e .
+	@echo '  slipstream is $(BIN)/slipstream'
+	@touch $@
 
 pubsub-server: setup ## what the tests of the pubsub driver talk to: Google's own fake, built with Go, where it can be had
 	@$(BUILD_PUBSUB_SERVER) 2>/dev/null || { \
@@ -67,5 +76,5 @@ proto: setup ## after changing proto/jobs.proto
 lock: ## after changing dependencies in pyproject.toml
 	uv pip compile --universal --generate-hashes --no-header --no-annotate --no-emit-index-url --group dev --python-version 3.11 pyproject.toml -o requirements.lock
 
-clean:
+clean: ## remove what setup and the tools have made; data stays
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache
