@@ -17,7 +17,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, Response, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, Response, expect, sync_playwright
+
+from tests.console.browser.site import Site, running_site
 
 OpenPage = Callable[..., Page]
 Picture = Callable[[Page, str], None]
@@ -49,10 +51,18 @@ def browser(chromium: str) -> Iterator[Browser]:
     Not for the whole session: while it is open this thread has an event loop that runs, and tests of other packages
     start their own.
     """
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
         yield started
         started.close()
+
+
+@pytest.fixture(scope="package")
+def site(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Slips, jobs and tables, for those tests that look at them. Each names its own things in it."""
+    with running_site(tmp_path_factory.mktemp("site")) as site:
+        yield site
 
 
 @pytest.fixture

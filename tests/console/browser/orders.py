@@ -1,7 +1,8 @@
 """A shop for the console to look at: orders that fail and are tried again, branch, wait for somebody, and are undone.
 
 What happens to an order stands in its payload: `failures` of its charge, `broken` for a step that fails for good,
-`total` above 500 for one that a manager approves, `pace` for how long steps take, in seconds; by default no time.
+`total` above 500 for one that a manager approves, `pace` for how long steps take, in seconds; by default no time. Of a
+parcel, `slow` is for how long it is stamped.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ ROUTES = {
             {"id": "notify", "optional": True, "max_attempts": 1},
         ]
     },
+    "parcel.v1": {"steps": ["stamp", "pack"]},
     "refund.v1": {"steps": ["validate", {"id": "manager", "wait": "approval"}, "ship"]},
 }
 
@@ -76,6 +78,16 @@ async def ship(work: Work) -> dict[str, str]:
     if work.payload.get("broken") == "ship":
         raise Reject("the address has no street")
     return {"parcel": "x-99"}
+
+
+@worker.step("stamp")
+async def stamp(work: Work) -> None:
+    await asyncio.sleep(work.payload.get("slow", 0))
+
+
+@worker.step("pack")
+async def pack(work: Work) -> None:
+    work.note("in a box")
 
 
 @worker.step("notify")

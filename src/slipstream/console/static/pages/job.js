@@ -17,6 +17,8 @@ import { skeleton, table } from "../parts/table.js";
 
 const LOOK_MS = 1_000;
 const LOOK_ENDED_MS = 5_000;
+/** What is replayed begins when a worker takes it up: that is waited for. */
+const EAGER_MS = 10_000;
 const ROWS = 100;
 
 export async function show(root, { parts, signal }) {
@@ -28,6 +30,7 @@ export async function show(root, { parts, signal }) {
   let error = null;
   let letters = null;
   let looked = 0;
+  let eagerUntil = 0;
   let log = null;
 
   const look = async () => {
@@ -73,6 +76,7 @@ export async function show(root, { parts, signal }) {
   root.append(upperRoot, logPlace, lowerRoot);
   const again = async () => {
     letters = null;
+    eagerUntil = Date.now() + EAGER_MS;
     await look();
   };
   const upper = mount(upperRoot, () => [
@@ -86,7 +90,8 @@ export async function show(root, { parts, signal }) {
     upper.update();
     lower.update();
   }
-  every(LOOK_MS, () => (job && ENDED.has(job.state) && Date.now() - looked < LOOK_ENDED_MS ? undefined : look()), signal);
+  const isCalm = () => (error || (job && ENDED.has(job.state))) && Date.now() > eagerUntil && Date.now() - looked < LOOK_ENDED_MS;
+  every(LOOK_MS, () => (isCalm() ? undefined : look()), signal);
 }
 
 export function hostOf(url) {

@@ -117,10 +117,10 @@ function causes(letters, asked, look, ask) {
       {
         label: "",
         class: "row-buttons",
-        value: ({ name }) => [
+        value: ({ name }) => h("div", {}, [
           h("button", { type: "button", class: "link when", "aria-label": `Replay those with ${name}`, onclick: (event) => deal(event, { select: { ...selectionOf(asked), code: name }, what: `with ${name}`, done: look }) }, "Replay…"),
           h("button", { type: "button", class: "link when", "aria-label": `Discard those with ${name}`, onclick: (event) => deal(event, { select: { ...selectionOf(asked), code: name }, what: `with ${name}`, discard: true, done: look }) }, "Discard…"),
-        ],
+        ]),
       },
     ],
     grouped(letters, (letter) => letter.code),

@@ -113,7 +113,7 @@ function answered({ columns, numbers, rows, more, took_ms: took }) {
 }
 
 function examples(use) {
-  return h("div", {}, h("h3", {}, "Examples"), h("ul", { class: "plain" }, EXAMPLES.map(([name, text]) => h("li", {}, h("button", { type: "button", class: "link", title: text, onclick: () => use(text) }, name)))));
+  return h("div", { key: "examples" }, h("h3", {}, "Examples"), h("ul", { class: "plain" }, EXAMPLES.map(([name, text]) => h("li", {}, h("button", { type: "button", class: "link", title: text, onclick: () => use(text) }, name)))));
 }
 
 function tableNames(names, box) {
@@ -122,7 +122,7 @@ function tableNames(names, box) {
     box.setRangeText(name, box.selectionStart, box.selectionEnd, "end");
     box.focus();
   };
-  return h("details", {}, h("summary", {}, `${names.length} tables`), h("div", { class: "chips" }, names.map((name) => h("button", { type: "button", class: "link mono small", onclick: () => insert(name) }, name))));
+  return h("details", { key: "tables" }, h("summary", {}, `${names.length} tables`), h("div", { class: "chips" }, names.map((name) => h("button", { type: "button", class: "link mono small", onclick: () => insert(name) }, name))));
 }
 
 function past(use, changed) {
@@ -130,7 +130,7 @@ function past(use, changed) {
   if (!found.length) return null;
   return h(
     "details",
-    { class: "past" },
+    { class: "past", key: "past" },
     h("summary", {}, "Asked before"),
     h("ol", { class: "plain" }, found.map((each) => h("li", {}, h("button", { type: "button", class: "link mono small", title: each.sql, onclick: () => use(each.sql) }, each.sql.replace(/\s+/g, " ")), h("span", { class: "soft small" }, `${plural(each.rows, "row")}${each.more ? " and more" : ""}, `, since(each.at))))),
     h("button", { type: "button", class: "quiet small", onclick: () => (forget(), changed()) }, "Forget them"),

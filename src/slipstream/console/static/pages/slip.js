@@ -2,7 +2,7 @@
 
 import { get, path } from "../lib/api.js";
 import { h, mount } from "../lib/dom.js";
-import { span, toMs } from "../lib/format.js";
+import { exact, span, toMs } from "../lib/format.js";
 import { every } from "../lib/live.js";
 import { remember, to } from "../lib/router.js";
 import { copyButton, curl } from "../parts/copy.js";
@@ -16,8 +16,10 @@ import { pausedSteps } from "../parts/steps.js";
 import { skeleton, table } from "../parts/table.js";
 
 const LOOK_MS = 1_000;
-/** One that has ended changes only if somebody runs it again. */
+/** One that has ended changes only if somebody runs it again, and one that is not known may yet come. */
 const LOOK_ENDED_MS = 5_000;
+/** What somebody asks for is done by the router when it looks: that is waited for. */
+const EAGER_MS = 10_000;
 
 export async function show(root, { parts, query, signal }) {
   const [id] = parts;
@@ -26,6 +28,7 @@ export async function show(root, { parts, query, signal }) {
   let error = null;
   let scale = query.scale ?? "";
   let looked = 0;
+  let eagerUntil = 0;
 
   const steps = pausedSteps(signal, () => view.update());
   const look = async () => {
@@ -39,13 +42,18 @@ export async function show(root, { parts, query, signal }) {
     }
     view.update();
   };
-  every(LOOK_MS, () => (slip?.endedAt && Date.now() - looked < LOOK_ENDED_MS ? view.update() : look()), signal);
+  const isCalm = () => (error || slip?.endedAt) && Date.now() > eagerUntil && Date.now() - looked < LOOK_ENDED_MS;
+  every(LOOK_MS, () => (isCalm() ? view.update() : look()), signal);
+  const done = () => {
+    eagerUntil = Date.now() + EAGER_MS;
+    return look();
+  };
 
   const view = mount(root, () => [
     h("p", { class: "crumbs" }, h("a", { href: to("slips") }, "Slips"), " / "),
     h("h1", { class: "mono" }, id, slip && [" ", stateTag(slip.state)]),
     error && errorBox(error, look),
-    slip ? drawn(slip, { scale, steps, look, setScale, address }) : !error && skeleton(8),
+    slip ? drawn(slip, { scale, steps, look: done, setScale, address }) : !error && skeleton(8),
   ]);
 
   function setScale(wanted) {
@@ -201,7 +209,7 @@ function messages(slip, address) {
         { class: "facts-list" },
         slip.jobs?.length ? [h("dt", {}, "Jobs it submitted"), h("dd", {}, slip.jobs.map((job) => [h("a", { class: "mono", href: to("jobs", job) }, job), " "]))] : null,
         h("dt", {}, "Its messages"),
-        h("dd", { class: "chips" }, topics.map((topic) => h("a", { class: "tag mono", href: to("topics", topic, { key: slip.correlationId }) }, topic))),
+        h("dd", { class: "chips" }, topics.map((topic) => h("a", { class: "tag mono", href: to("topics", topic, { time: exact(toMs(slip.begunAt)).slice(0, 19) }) }, topic))),
       ),
     ),
   ];
