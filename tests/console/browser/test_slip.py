@@ -148,7 +148,7 @@ def test_data_that_is_no_json_is_refused_before_it_is_sent(open_page: OpenPage, 
     dialog.get_by_label("Your name").fill("Ada")
     dialog.get_by_label("Data").fill("{discount: 5}")
     dialog.get_by_role("button", name="Approve").click()
-    expect(page.get_by_text("the data is no JSON")).to_be_visible()
+    expect(dialog.get_by_role("alert")).to_contain_text("the data is no JSON")
     expect(standing(page)).to_contain_text("Waits for approval at manager")
 
 
@@ -201,7 +201,7 @@ def test_a_refusal_is_said_in_words(open_page: OpenPage, site: Site, tolerate: l
     expect(standing(page)).to_contain_text("A dead letter since")
     page.get_by_role("button", name="Run again from ship").click()
     page.get_by_role("dialog").get_by_role("button", name="Run it again").click()
-    expect(page.locator(".toast.error, dialog .error-box")).to_contain_text("undone")
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("undone")
 
 
 def test_one_that_waits_is_cancelled(open_page: OpenPage, site: Site) -> None:

@@ -106,11 +106,11 @@ function standing(slip, { steps, look }, now) {
       "div",
       { class: "buttons", key: "buttons" },
       own && decisionButtons(own, look),
-      h("button", { type: "button", onclick: (event) => rerun(event, slip, "", look) }, "Run again…"),
-      slip.state === "under way" && h("button", { type: "button", onclick: (event) => cancel(event, slip, look) }, "Cancel…"),
+      h("button", { type: "button", onclick: () => rerun(slip, "", look) }, "Run again…"),
+      slip.state === "under way" && h("button", { type: "button", onclick: () => cancel(slip, look) }, "Cancel…"),
       steps.isPaused(does.step)
         ? h("button", { type: "button", onclick: (event) => steps.resume(event, does.step).then(look) }, `Resume ${does.step}`)
-        : canPause && h("button", { type: "button", onclick: (event) => steps.pause(event, does.step).then(look) }, `Pause ${does.step}…`),
+        : canPause && h("button", { type: "button", onclick: () => steps.pause(does.step).then(look) }, `Pause ${does.step}…`),
     ),
   );
 }
@@ -174,7 +174,7 @@ function rows(slip, run, { look }, now) {
         label: "",
         value: (line) =>
           isLast && !line.depth && !line.row.undoes && line.row.state !== "pending"
-            ? h("button", { type: "button", class: "link small when", "aria-label": `Run again from ${line.row.step}`, onclick: (event) => rerun(event, slip, line.row.step, look) }, "again…")
+            ? h("button", { type: "button", class: "link small when", "aria-label": `Run again from ${line.row.step}`, onclick: () => rerun(slip, line.row.step, look) }, "again…")
             : "",
       },
     ],

@@ -18,10 +18,11 @@ export async function deal(event, { select, what, discard = false, done = () => 
     toast("there is none any more: they were dealt with, or are stored by now");
     return done();
   }
-  const given = await ask(discard ? discarding(number, what) : replaying(number, what, would));
+  let dealt = null;
+  const run = async () => (dealt = await post("/v2/job-replays", { ...request, dry_run: false }));
+  const given = await ask({ ...(discard ? discarding(number, what) : replaying(number, what, would)), run });
   if (!given) return;
-  const word = discard ? "discarded" : "published again";
-  await act({ currentTarget: button }, () => post("/v2/job-replays", { ...request, dry_run: false }), (dealt) => `${plural(dealt.letters.length, "task")} ${word}`);
+  toast(`${plural(dealt.letters.length, "task")} ${discard ? "discarded" : "published again"}`);
   done();
 }
 

@@ -1,9 +1,9 @@
 // What a person can do about a slip: decide where it waits, run it again, end it. The router does it as soon as it looks.
 
-import { path, post } from "../lib/api.js";
+import { ApiError, path, post } from "../lib/api.js";
 import { h } from "../lib/dom.js";
 import { ask } from "./ask.js";
-import { act, toast } from "./notice.js";
+import { toast } from "./notice.js";
 
 const NAME = "decided-by";
 
@@ -22,16 +22,15 @@ export function waitingSteps(slip) {
 export function decisionButtons(waiting, done) {
   const name = `${waiting.step} of ${waiting.id}`;
   if (!waiting.isApproval) {
-    return [h("button", { type: "button", class: "primary", onclick: (event) => decide(event, waiting, "approve", "Signal", done) }, `Give ${waiting.step} its signal…`)];
+    return [h("button", { type: "button", class: "primary", onclick: () => decide(waiting, "approve", "Signal", done) }, `Give ${waiting.step} its signal…`)];
   }
   return [
-    h("button", { type: "button", class: "primary", "aria-label": `Approve ${name}`, onclick: (event) => decide(event, waiting, "approve", "Approve", done) }, "Approve…"),
-    h("button", { type: "button", class: "danger", "aria-label": `Deny ${name}`, onclick: (event) => decide(event, waiting, "deny", "Deny", done) }, "Deny…"),
+    h("button", { type: "button", class: "primary", "aria-label": `Approve ${name}`, onclick: () => decide(waiting, "approve", "Approve", done) }, "Approve…"),
+    h("button", { type: "button", class: "danger", "aria-label": `Deny ${name}`, onclick: () => decide(waiting, "deny", "Deny", done) }, "Deny…"),
   ];
 }
 
-async function decide(event, { id, step }, decision, word, done) {
-  const button = event.currentTarget;
+async function decide({ id, step }, decision, word, done) {
   const isDenied = decision === "deny";
   const given = await ask({
     title: `${word} ${step} of ${id}?`,
@@ -43,24 +42,23 @@ async function decide(event, { id, step }, decision, word, done) {
       { name: "note", label: "Note; the message carries it on" },
       ...(isDenied ? [] : [{ name: "data", label: "Data for the steps that follow, as JSON; may be empty", type: "textarea" }]),
     ],
+    run: ({ by, note, data = "" }) => post(path("v2", "slips", id, "signals"), { step, decision, by, note, ...(data.trim() ? { data: parsed(data) } : {}) }),
   });
   if (!given) return;
-  let data = null;
-  try {
-    if (given.data?.trim()) data = JSON.parse(given.data);
-  } catch (error) {
-    toast(`nothing was said: the data is no JSON (${error.message})`, "error");
-    return;
-  }
   remember(given.by);
-  const body = { step, decision, by: given.by, note: given.note, ...(data === null ? {} : { data }) };
-  const words = { approve: "approved", deny: "denied" }[decision];
-  await act({ currentTarget: button }, () => post(path("v2", "slips", id, "signals"), body), `${step} is ${words}: the router takes it up`);
+  toast(`${step} is ${{ approve: "approved", deny: "denied" }[decision]}: the router takes it up`);
   done();
 }
 
-export async function rerun(event, slip, from, done) {
-  const button = event.currentTarget;
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new ApiError(0, "INVALID_ARGUMENT", `the data is no JSON: ${error.message}`, "");
+  }
+}
+
+export async function rerun(slip, from, done) {
   const steps = [...new Set((slip.runs ?? []).flatMap((run) => run.rows ?? []).map((row) => row.step))];
   const first = from || slip.standing?.againFrom || steps[0];
   const given = await ask({
@@ -71,23 +69,24 @@ export async function rerun(event, slip, from, done) {
     ].filter(Boolean),
     action: "Run it again",
     fields: [{ name: "from", label: "From which step?", options: steps, value: first }],
+    run: ({ from: step }) => post(path("v2", "slips", slip.correlationId, "reruns"), { from: step }),
   });
   if (!given) return;
-  await act({ currentTarget: button }, () => post(path("v2", "slips", slip.correlationId, "reruns"), { from: given.from }), `it runs again from ${given.from}`);
+  toast(`it runs again from ${given.from}`);
   done();
 }
 
-export async function cancel(event, slip, done) {
-  const button = event.currentTarget;
+export async function cancel(slip, done) {
   const given = await ask({
     title: `Cancel ${slip.correlationId}?`,
     text: "What remains is skipped, what was done is undone, the last first, and it ends as a dead letter. A step that is at work finishes first.",
     action: "Cancel it",
     danger: true,
     fields: [{ name: "reason", label: "Why? It stands in the dead letter" }],
+    run: ({ reason }) => post(path("v2", "slips", slip.correlationId, "cancellation"), { reason }),
   });
   if (!given) return;
-  await act({ currentTarget: button }, () => post(path("v2", "slips", slip.correlationId, "cancellation"), { reason: given.reason }), "it is cancelled: the router takes it up");
+  toast("it is cancelled: the router takes it up");
   done();
 }
 

@@ -4,7 +4,7 @@ import { get, path, put, remove } from "../lib/api.js";
 import { h } from "../lib/dom.js";
 import { every } from "../lib/live.js";
 import { ask } from "./ask.js";
-import { act } from "./notice.js";
+import { act, toast } from "./notice.js";
 import { clock } from "./slip_words.js";
 
 const LOOK_MS = 4_000;
@@ -27,7 +27,7 @@ export function pausedSteps(signal, onChange) {
   const paused = () => steps.filter((each) => each.paused);
   return {
     isPaused: (step) => paused().some((each) => each.step === step),
-    pause: (event, step) => pause(event, step).then(look),
+    pause: (step) => pause(step).then(look),
     resume: (event, step) => resume(event, step).then(look),
     draw: () => [
       paused().length
@@ -49,8 +49,7 @@ export function pausedSteps(signal, onChange) {
   };
 }
 
-async function pause(event, step) {
-  const button = event.currentTarget;
+async function pause(step) {
   const given = await ask({
     title: `Pause ${step}?`,
     text: `Nobody begins work at ${step} until it is resumed, for any message. Who is at work there finishes; what waits loses no attempt by it.`,
@@ -59,10 +58,9 @@ async function pause(event, step) {
       { name: "reason", label: "Why? Whoever looks at a message that waits there reads it" },
       { name: "minutes", label: "For how many minutes? Empty: until it is resumed", type: "number", min: 1, step: "any" },
     ],
+    run: ({ reason, minutes }) => put(path("v2", "steps", step, "pause"), { reason, seconds: minutes ? Number(minutes) * 60 : null }),
   });
-  if (!given) return;
-  const body = { reason: given.reason, seconds: given.minutes ? Number(given.minutes) * 60 : null };
-  await act({ currentTarget: button }, () => put(path("v2", "steps", step, "pause"), body), `${step} is paused`);
+  if (given) toast(`${step} is paused`);
 }
 
 async function resume(event, step) {
