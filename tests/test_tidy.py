@@ -118,6 +118,8 @@ MAY_NOT_KNOW: dict[str, set[str]] = {
         "testing",
         "cli",
     },
+    # What is said over /v2, as to anybody; the broker's own process hands in what more it needs.
+    "console": {"record", "broker", "store", "engine", "router", "limits", "server", "settings", "testing", "cli"},
     # Processes, files and HTTP: the parts are commands to it.
     "up": {
         *("api", "record", "broker", "store", "engine", "router", "limits", "server", "settings"),
@@ -126,7 +128,7 @@ MAY_NOT_KNOW: dict[str, set[str]] = {
 }
 """Arrows point down only: docs/architecture.md."""
 
-FOR_COMMANDS = {"demo", "up"}
+FOR_COMMANDS = {"console", "demo", "up"}
 """Nobody else knows them."""
 
 OUTSIDE = {

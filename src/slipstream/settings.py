@@ -67,6 +67,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     router_timeout_ms: Annotated[
         int, _serving("How long a router may take; after that the message goes its normal way.", ge=1)
     ] = 500
+    console: Annotated[bool, _serving("Serve the console, the page for people, at /console/.")] = True
+    console_url: Annotated[
+        str,
+        _serving(
+            "Address of `slipstream console`, which is asked for what the page shows; else that is the broker alone."
+        ),
+    ] = ""
     shutdown_timeout_ms: Annotated[int, _serving("How long a stop waits for what is under way.", ge=0)] = 10_000
     log_level: Annotated[Literal["debug", "info", "warning", "error"], _serving("What is logged.")] = "info"
     log_format: Annotated[Literal["text", "json"], _serving("How it is logged.")] = "text"
@@ -315,7 +322,7 @@ def unknown_variables(environment: Mapping[str, str] = os.environ) -> Iterator[s
     No error: it may be meant for another version, or for another program of the same family.
     """
     prefix = "SLIPSTREAM_"
-    known = ["CONFIG", "URL", *(info.name.upper() for info in describe_settings())]
+    known = ["CONFIG", "URL", "PARTS", *(info.name.upper() for info in describe_settings())]
     for name in sorted(environment):
         if name.startswith(prefix) and name.removeprefix(prefix) not in known:
             closest = difflib.get_close_matches(name.removeprefix(prefix), known, 1)

@@ -8,6 +8,7 @@ from slipstream import __version__
 from slipstream.cli.bench import bench
 from slipstream.cli.bus import bus
 from slipstream.cli.complete import completion
+from slipstream.cli.console import console
 from slipstream.cli.demo import demo
 from slipstream.cli.dlq import dlq
 from slipstream.cli.doctor import doctor
@@ -38,13 +39,13 @@ def main() -> None:
 
 
 for command in (
-    *(up, demo, serve, topic, produce, consume, read, group, dlq, bench),
+    *(up, demo, serve, console, topic, produce, consume, read, group, dlq, bench),
     *(bus, slip, jobs, pipeline, table, doctor, completion),
 ):
     main.add_command(command)
 
 click.rich_click.COMMAND_GROUPS["slipstream"] = [
-    {"name": "Run", "commands": ["up", "demo", "serve", "doctor"]},
+    {"name": "Run", "commands": ["up", "demo", "serve", "console", "doctor"]},
     {"name": "Messages", "commands": ["produce", "consume", "read"]},
     {"name": "Look after", "commands": ["topic", "group", "dlq", "bench"]},
     {"name": "Message bus", "commands": ["bus", "slip", "jobs"]},

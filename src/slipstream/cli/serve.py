@@ -142,6 +142,7 @@ def _reset(data: Path) -> None:
 
 def _run(settings: Settings, *, reset: bool) -> None:
     from slipstream.broker import Unavailable  # noqa: PLC0415
+    from slipstream.cli.console_in_broker import console_of  # noqa: PLC0415
     from slipstream.cli.logs import configure_logging  # noqa: PLC0415 - --help needs none of this
     from slipstream.router import RouterRefused  # noqa: PLC0415
     from slipstream.server import ServerConfig  # noqa: PLC0415
@@ -169,6 +170,7 @@ def _run(settings: Settings, *, reset: bool) -> None:
                 router=settings.router,
                 router_timeout_ms=settings.router_timeout_ms,
                 shutdown_timeout_ms=settings.shutdown_timeout_ms,
+                console=console_of(settings) if settings.console else None,
             )
         )
     except RouterRefused as error:

@@ -18,9 +18,16 @@ EXTRA = "tables need libraries that are not installed: pip install 'slipstream[p
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 
+def has_libraries() -> bool:
+    """Whether what reads and writes tables is installed."""
+    return all(
+        importlib.util.find_spec(name) is not None for name in ("deltalake", "duckdb", "ptars", "google.protobuf")
+    )
+
+
 def need_libraries() -> None:
     """Raises ClickException where what reads and writes tables is not installed."""
-    if any(importlib.util.find_spec(name) is None for name in ("deltalake", "duckdb", "ptars", "google.protobuf")):
+    if not has_libraries():
         raise click.ClickException(EXTRA)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from typing import Protocol
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
@@ -10,7 +12,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -18,7 +20,7 @@ from slipstream.engine import Engine, Redrives
 from slipstream.limits import Limits
 from slipstream.server.metrics import Metrics
 from slipstream.server.v2.endpoint import Endpoint, serve_call
-from slipstream.server.v2.endpoints import COLD
+from slipstream.server.v2.endpoints import COLD, CONSOLE
 from slipstream.server.v2.openapi import openapi
 
 
@@ -37,12 +39,37 @@ class Natural(Convertor[int]):
 register_url_convertor("natural", Natural())
 
 
-def create_app(engine: Engine, limits: Limits, metrics: Metrics, redrives: Redrives) -> Starlette:
+class Console(Protocol):
+    """The application that answers what people ask a console: its own, or one in another process."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+    async def open(self) -> None: ...
+
+    def stop(self) -> None:
+        """What would go on for ever ends."""
+
+    async def close(self) -> None: ...
+
+
+def create_app(
+    engine: Engine, limits: Limits, metrics: Metrics, redrives: Redrives, console: Console | None = None
+) -> Starlette:
     async def show_metrics(_: Request) -> Response:
         return Response(metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
     async def show_openapi(_: Request) -> Response:
         return JSONResponse(openapi())
+
+    async def is_live(_: Request) -> Response:
+        return JSONResponse({"status": "live"})
+
+    async def is_ready(request: Request) -> Response:
+        if request.app.state.stopping.is_set():
+            return JSONResponse({"status": "stopping", "reason": "it answers what is under way"}, 503)
+        if engine.trouble is not None:
+            return JSONResponse({"status": "waiting", "reason": engine.trouble.message}, 503)
+        return JSONResponse({"status": "ready"})
 
     by_path: dict[str, dict[str, Endpoint]] = {}
     for endpoint in COLD:
@@ -50,8 +77,11 @@ def create_app(engine: Engine, limits: Limits, metrics: Metrics, redrives: Redri
     app = Starlette(
         routes=[
             Route("/metrics", show_metrics, methods=["GET"]),
+            Route("/health/live", is_live, methods=["GET"]),
+            Route("/health/ready", is_ready, methods=["GET"]),
             Route("/v2/openapi.json", show_openapi, methods=["GET"]),
             *(_route(path, endpoints, engine, limits) for path, endpoints in by_path.items()),
+            *(_console_routes(console) if console is not None else []),
         ],
         middleware=[Middleware(RequestId)],
         exception_handlers={404: _not_found, 405: _method_not_allowed},
@@ -60,6 +90,7 @@ def create_app(engine: Engine, limits: Limits, metrics: Metrics, redrives: Redri
     app.state.redrives = redrives
     app.state.stopping = asyncio.Event()
     """Set when the server stops: what would go on for ever ends."""
+    app.state.started_ms = time.time_ns() // 1_000_000
     return app
 
 
@@ -69,6 +100,21 @@ def _route(path: str, endpoints: dict[str, Endpoint], engine: Engine, limits: Li
         return await serve_call(endpoints[method], engine, limits, request)
 
     return Route(path, serve, methods=list(endpoints))
+
+
+def _console_routes(console: Console) -> list[Route]:
+    paths = dict.fromkeys(endpoint.path for endpoint in CONSOLE)
+    return [
+        Route("/", _to_the_console, methods=["GET"]),
+        *(Route(path, console) for path in (*paths, "/console", "/console/{path:path}")),
+    ]
+
+
+async def _to_the_console(request: Request) -> Response:
+    """For browsers. To programs nothing is here, as ever."""
+    if "text/html" in request.headers.get("accept", ""):
+        return RedirectResponse("/console/", 307)
+    return await _not_found(request, HTTPException(404))
 
 
 async def _not_found(request: Request, _: Exception) -> Response:
@@ -100,7 +146,9 @@ class RequestId:
             return
 
         async def send_with_id(message: Message) -> None:
-            if message["type"] == "http.response.start":
+            if message["type"] == "http.response.start" and all(
+                name != b"x-request-id" for name, _ in message["headers"]
+            ):
                 message["headers"] = [*message["headers"], (b"x-request-id", request_id[:200])]
             await send(message)
 

@@ -9,7 +9,7 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import uvicorn
@@ -18,7 +18,7 @@ from slipstream.broker import BrokerConfig
 from slipstream.engine import Engine, EngineConfig, Redrives
 from slipstream.limits import Limits
 from slipstream.router import RouterHook, load_router
-from slipstream.server.app import create_app
+from slipstream.server.app import Console, create_app
 from slipstream.server.connection import Connection
 from slipstream.server.front import Front
 from slipstream.server.metrics import BrokerCollector, Metrics
@@ -50,6 +50,7 @@ class ServerConfig:
         router: str = "",
         router_timeout_ms: int = 500,
         shutdown_timeout_ms: int = 10_000,
+        console: Callable[[Engine], Console] | None = None,
     ) -> None:
         self.host = host
         self.port = port
@@ -61,6 +62,8 @@ class ServerConfig:
         self.router = router
         self.router_timeout_ms = router_timeout_ms
         self.shutdown_timeout_ms = shutdown_timeout_ms
+        self.console = console
+        """Makes the application that answers the console's calls; without one they are not there."""
 
 
 class Server(uvicorn.Server):
@@ -74,14 +77,17 @@ class Server(uvicorn.Server):
         shutdown_timeout_ms: int = 10_000,
         *,
         take_signals: bool = True,
+        console: Console | None = None,
     ) -> None:
         self.engine = engine
+        self._console = console
         self.router = router
         self.v1 = V1(engine, router)
         self.front = Front(engine, self.v1.routes | Hot(engine, router, limits).routes, limits)
         self.redrives = Redrives(engine, limits.redrives)
         self._take_signals = take_signals
-        self._app = create_app(engine, limits, Metrics(BrokerCollector(engine, self.front, router)), self.redrives)
+        metrics = Metrics(BrokerCollector(engine, self.front, router))
+        self._app = create_app(engine, limits, metrics, self.redrives, console)
         super().__init__(
             uvicorn.Config(
                 self._app,
@@ -96,12 +102,17 @@ class Server(uvicorn.Server):
         )
 
     def stop(self) -> None:
-        self._app.state.stopping.set()
+        self._end_streams()
         self.should_exit = True
+
+    def _end_streams(self) -> None:
+        self._app.state.stopping.set()
+        if self._console is not None:
+            self._console.stop()
 
     def _stop_by_signal(self, number: int) -> None:
         log.info("stopping: answering what is under way on %d connections", len(self.server_state.connections))
-        self._app.state.stopping.set()
+        self._end_streams()
         self.handle_exit(number, None)
 
     @contextlib.contextmanager
@@ -120,12 +131,16 @@ class Server(uvicorn.Server):
         """Serves until it is told to stop; then the engine is closed, with everything answered and written."""
         sweeper = asyncio.create_task(_sweep(self))
         try:
+            if self._console is not None:
+                await self._console.open()
             await self.serve(sockets=[listener])
         finally:
             sweeper.cancel()
             await self.close()
 
     async def close(self) -> None:
+        if self._console is not None:
+            await self._console.close()
         await self.redrives.close()
         await self.engine.close()
         if self.router is not None:
@@ -158,7 +173,8 @@ def serve(config: ServerConfig) -> None:
 
 async def _serve(config: ServerConfig, engine: Engine, router: RouterHook | None) -> None:
     engine.start(asyncio.get_running_loop())
-    server = Server(engine, config.limits, router, config.shutdown_timeout_ms)
+    console = None if config.console is None else config.console(engine)
+    server = Server(engine, config.limits, router, config.shutdown_timeout_ms, console=console)
     log.info("data in %s: %s", config.data.absolute(), _describe(engine))
     try:
         listener = listen(config.host, config.port)

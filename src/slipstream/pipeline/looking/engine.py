@@ -45,6 +45,7 @@ class Engine:
         weakref.finalize(self, shutil.rmtree, self._shapes, ignore_errors=True)
         self._database: DuckDBPyConnection | None = None
         self._views: dict[str, View] = {}
+        self._cursors: list[DuckDBPyConnection] = []
 
     def connect(self, views: Mapping[str, View]) -> DuckDBPyConnection:
         """One for each question, so that answers can be read side by side."""
@@ -54,7 +55,14 @@ class Engine:
             if self._views.get(name) != view:
                 self._database.execute(f"CREATE OR REPLACE VIEW {quoted(name)} AS {self._select(name, view)}")
                 self._views[name] = view
-        return self._database.cursor()
+        cursor = self._database.cursor()
+        self._cursors.append(cursor)
+        return cursor
+
+    def interrupt(self) -> None:
+        """Ends what is read just now, with an error for whoever reads it. May be called from any thread."""
+        for cursor in [*self._cursors, *([] if self._database is None else [self._database])]:
+            cursor.interrupt()
 
     def _open(self) -> DuckDBPyConnection:
         import duckdb  # noqa: PLC0415 - --help needs none of it

@@ -17,7 +17,7 @@ from slipstream.api import (
     Staged,
     StageQuery,
 )
-from slipstream.server.v2 import commits, dead_letters, events, offsets, once, read, segments, topics
+from slipstream.server.v2 import commits, console, dead_letters, events, offsets, once, read, segments, server, topics
 from slipstream.server.v2.endpoint import Endpoint
 
 HOT = [
@@ -50,6 +50,7 @@ HOT = [
 """Answered inside the connection (`hot`)."""
 
 COLD = [
+    *server.ENDPOINTS,
     *topics.ENDPOINTS,
     *read.ENDPOINTS,
     *segments.ENDPOINTS,
@@ -60,4 +61,7 @@ COLD = [
     *events.ENDPOINTS,
 ]
 
-ENDPOINTS = [*HOT, *COLD]
+CONSOLE = console.ENDPOINTS
+"""Answered by the console's application, where the server has one."""
+
+ENDPOINTS = [*HOT, *COLD, *CONSOLE]

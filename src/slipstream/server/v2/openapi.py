@@ -21,11 +21,16 @@ from slipstream.api import (
     errors,
     events,
     groups,
+    jobs,
     offsets,
     once,
+    overview,
     produce,
     read,
     segments,
+    server,
+    slips,
+    tables,
     topics,
 )
 from slipstream.api.media import JSON, MSGPACK
@@ -74,11 +79,16 @@ _DESCRIBED = (
     errors,
     events,
     groups,
+    jobs,
     offsets,
     once,
+    overview,
     produce,
     read,
     segments,
+    server,
+    slips,
+    tables,
     topics,
     envelope,
     server_events,
@@ -164,7 +174,10 @@ def _responses(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
     success: dict[str, Any] = {"description": "Done" if endpoint.answer is None else "The answer"}
     if endpoint.answer is not None:
         schema = {"schema": schemas[str(endpoint.answer)]}
-        own = {media_type: schema if media_type.startswith("text/") else {} for media_type in endpoint.media_types}
+        own = {
+            media_type: schema if media_type.startswith("text/") or media_type == JSON else {}
+            for media_type in endpoint.media_types
+        }
         forms = {JSON: schema, MSGPACK: schema}
         success["content"] = own if any(m.startswith("text/") for m in endpoint.media_types) else forms | own
     error = {

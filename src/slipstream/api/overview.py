@@ -1,0 +1,108 @@
+"""The console's first page: what is going on, what is wrong, and which parts run."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+
+from slipstream.api.events import TopicStats
+
+Level: TypeAlias = Literal["error", "warning", "notice"]
+
+PartState: TypeAlias = Literal["starting", "running", "crashed", "waiting", "stopped"]
+
+HitKind: TypeAlias = Literal["slip", "job", "message", "topic", "group", "step", "table"]
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a person should look at."""
+
+    level: Level
+    """`error` needs somebody now, `warning` soon, `notice` is good to know."""
+    text: str
+    detail: str = ""
+    """What to do about it, where that can be said."""
+    link: str = ""
+    """Where in the console it is seen, such as `#/groups/orders/billing`."""
+    action: str = "open"
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that `slipstream up` has started."""
+
+    name: str
+    state: PartState
+    pid: int | None = None
+    url: str = ""
+    restarts: int = 0
+    since_ms: int = 0
+    """When it came into this state."""
+    reason: str = ""
+    log: list[str] = []
+    """The last lines of its log."""
+
+
+class PartList(msgspec.Struct, frozen=True):
+    parts: list[Part]
+
+
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    """The last ten minutes, a value for every five seconds; the oldest first."""
+
+    time_ms: list[int]
+    produced_per_s: list[float]
+    acked_per_s: list[float]
+    oldest_ms: list[int]
+    in_flight: list[int]
+    dead_letters: list[int]
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """What is going on now. While the broker is away, the numbers are the last that were known."""
+
+    time_ms: int
+    produced_per_s: float
+    acked_per_s: float
+    oldest_ms: int
+    """How long the message has waited that waits longest."""
+    in_flight: int
+    dead_letters: int
+    lag: int
+    problems: list[Problem]
+    """The worst first; none where all is quiet."""
+    parts: list[Part]
+    topics: list[TopicStats]
+
+
+class OverviewQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """The parameters of `GET /v2/overview`."""
+
+    interval_ms: Annotated[int, msgspec.Meta(ge=1_000, le=60_000)] = 1_000
+    """With `Accept: text/event-stream`: how often."""
+
+
+class OverviewAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """As JSON both at once; as server-sent events one `history`, and then an `overview` every `interval_ms`."""
+
+    history: History
+    overview: Overview
+
+
+class SearchQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """The parameters of `GET /v2/search`."""
+
+    q: Annotated[str, msgspec.Meta(min_length=1, max_length=400)]
+    """A correlationId, the id of a job, `topic/partition/offset`, a topic, group, step or table, or an idempotency
+    key; the beginning of a name is enough."""
+
+
+class SearchHit(msgspec.Struct, frozen=True, kw_only=True):
+    kind: HitKind
+    text: str
+    link: str
+
+
+class SearchAnswer(msgspec.Struct, frozen=True):
+    hits: list[SearchHit]
+    """The best first."""

@@ -1,0 +1,129 @@
+"""`slipstream console`: the page for people, with everything that it can be told about."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import rich_click as click
+
+from slipstream.cli.output import EXIT_CODES, answering
+
+if TYPE_CHECKING:
+    from slipstream.console import ConsoleSettings, Sources
+    from slipstream.console.broker import BrokerStats
+    from slipstream.console.tables import TablesFolder
+
+
+@click.command(epilog=EXIT_CODES)
+@click.option("--host", help="Where it listens; also CONSOLE_HOST. Default 127.0.0.1.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Its port, 0 for any; also CONSOLE_PORT. Default 8070.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="What is logged.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="For people or for machines.",
+)
+def console(host: str | None, port: int | None, log_level: str, log_format: str) -> None:
+    """Serve the console: a page in the browser for whoever looks after all of it, until SIGTERM or Ctrl-C.
+
+    What it shows is said by the environment, as for the other parts: the broker at SLIPSTREAM_URL, or NATS with
+    MESSAGE_BUS_DRIVER=nats; slips at SLIP_STORE, jobs at JOBS_URL with JOBS_TOKEN, tables at PIPELINE_TABLES. What is
+    not there is left out. A broker started with --console-url shows the same page at its own address.
+
+    \b
+    [bold]Examples[/]
+      slipstream console
+      SLIPSTREAM_URL=http://10.0.0.1:8080 slipstream console --port 9000
+    """
+    from slipstream.cli.logs import configure_logging  # noqa: PLC0415 - --help needs none of this
+    from slipstream.console import load_settings  # noqa: PLC0415
+
+    with answering(False, _exit_code):
+        given = {"host": host, "port": port}
+        settings = load_settings({name: value for name, value in given.items() if value is not None})
+        configure_logging(log_level, log_format)
+        asyncio.run(_run(settings))
+
+
+def _exit_code(error: Exception) -> int | None:
+    from slipstream import bus  # noqa: PLC0415
+    from slipstream.console import InvalidConsole  # noqa: PLC0415
+    from slipstream.jobs.errors import InvalidJobs  # noqa: PLC0415
+    from slipstream.pipeline.errors import InvalidPipeline  # noqa: PLC0415
+    from slipstream.slip import InvalidSlip  # noqa: PLC0415
+
+    codes: list[tuple[type[Exception], int]] = [
+        (InvalidConsole, 2),
+        (bus.InvalidArgument, 2),
+        (InvalidSlip, 2),
+        (InvalidJobs, 2),
+        (InvalidPipeline, 2),
+        (OSError, 1),
+    ]
+    return next((code for kind, code in codes if isinstance(error, kind)), None)
+
+
+async def _run(settings: ConsoleSettings) -> None:
+    from slipstream.console import create_console  # noqa: PLC0415
+    from slipstream.console.server import listen, serve  # noqa: PLC0415
+
+    listener = listen(settings.host, settings.port)
+    await serve(create_console(sources_of(settings)), listener)
+
+
+def sources_of(settings: ConsoleSettings) -> Sources:
+    """As the environment names them."""
+    from slipstream import bus, jobs, slip  # noqa: PLC0415
+    from slipstream.console import Forwarder, Sources  # noqa: PLC0415
+    from slipstream.console.broker import BrokerStats  # noqa: PLC0415
+    from slipstream.console.decoded import Decoder  # noqa: PLC0415
+    from slipstream.console.health import Probes  # noqa: PLC0415
+    from slipstream.console.jobs import Jobs  # noqa: PLC0415
+    from slipstream.console.parts import PartsFile  # noqa: PLC0415
+    from slipstream.console.slips import Slips  # noqa: PLC0415
+
+    on_bus = bus.load_settings({})
+    stats = BrokerStats(settings.url)
+    return Sources(
+        stats,
+        slips=Slips(slip.load_settings({}), is_expected=_is_named("SLIP_STORE")),
+        jobs=Jobs(
+            settings.jobs_url,
+            settings.jobs_token,
+            failed_ms=settings.failed_jobs_ms,
+            is_expected=_is_named("JOBS_URL"),
+        ),
+        tables=_tables(settings, stats),
+        more=[Decoder(jobs.load_settings({}).namespace, on_bus.prefix), Probes()],
+        parts=PartsFile(settings.parts),
+        rest=Forwarder(settings.url, what="the broker", start="slipstream serve"),
+        thresholds=settings,
+        look_ms=settings.look_ms,
+    )
+
+
+def _tables(settings: ConsoleSettings, stats: BrokerStats) -> TablesFolder | None:
+    """None where what reads tables is not installed."""
+    from slipstream.cli.table_folder import has_libraries  # noqa: PLC0415
+
+    if not has_libraries():
+        return None
+    from slipstream.console.tables import TablesFolder  # noqa: PLC0415
+    from slipstream.pipeline.settings import load_settings  # noqa: PLC0415
+
+    return TablesFolder(Path(load_settings({}).tables), settings, stats.ends)
+
+
+def _is_named(variable: str) -> bool:
+    return bool(os.environ.get(variable, "").strip())

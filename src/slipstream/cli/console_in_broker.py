@@ -1,0 +1,41 @@
+"""The console in `slipstream serve`: with the broker as all it knows, or as a way to the process that knows more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+
+from slipstream.api import Stats
+from slipstream.console import Console, FarConsole, Forwarder, Sources, create_console
+from slipstream.engine import Engine
+from slipstream.server.app import Console as ConsoleApp
+from slipstream.server.v2.events import Sampler
+from slipstream.settings import Settings
+
+
+def console_of(settings: Settings) -> Callable[[Engine], ConsoleApp]:
+    def make(engine: Engine) -> Console | FarConsole:
+        if settings.console_url:
+            return FarConsole(Forwarder(settings.console_url, what="the console", start="slipstream console"))
+        return create_console(Sources(EngineStats(engine)))
+
+    return make
+
+
+class EngineStats:
+    """Looks at the broker in its own process."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._sampler = Sampler(engine)
+
+    async def samples(self, interval_ms: int) -> AsyncGenerator[Stats, None]:
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            yield await self._sampler.sample()
+
+    async def trouble(self) -> str:
+        return "" if self._engine.trouble is None else self._engine.trouble.message
+
+    async def close(self) -> None:
+        """There is nothing to end."""

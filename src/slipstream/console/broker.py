@@ -1,0 +1,59 @@
+"""The broker, when it is another process: its numbers as `/v2/events` tells them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Mapping
+
+import aiohttp
+
+from slipstream.api import Stats
+from slipstream.client import AsyncClient, SlipstreamError
+from slipstream.console.answers import Refused
+from slipstream.console.sources import Away
+
+
+class BrokerStats:
+    """Follows the stream for as long as it lasts; who asks again connects again."""
+
+    def __init__(self, url: str) -> None:
+        # At once: to try again, and how often, is the overview's business.
+        self._client = AsyncClient(url, retry_for_ms=0, timeout_ms=5_000)
+        self._url = self._client.url.rstrip("/")
+        self._session: aiohttp.ClientSession | None = None
+
+    async def samples(self, interval_ms: int) -> AsyncGenerator[Stats, None]:
+        try:
+            async with contextlib.aclosing(self._client.events(interval_ms)) as events:
+                async for stats in events:
+                    yield stats
+        except SlipstreamError as error:
+            raise Away(str(error)) from error
+
+    async def trouble(self) -> str:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5))
+        try:
+            async with self._session.get(f"{self._url}/health/ready") as answer:
+                if answer.status == 503:
+                    said = await answer.json()
+                    return str(said.get("reason", "")) if isinstance(said, dict) else ""
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            raise Away(f"it does not say whether it is ready: {error}") from error
+        return ""
+
+    async def ends(self) -> Mapping[str, Mapping[int, int]]:
+        """Raises Refused."""
+        try:
+            found = await self._client.offsets()
+        except SlipstreamError as error:
+            raise Refused("UNAVAILABLE", str(error)) from error
+        return {
+            topic.name: {partition.partition: partition.end_offset for partition in topic.partitions}
+            for topic in found.topics
+        }
+
+    async def close(self) -> None:
+        await self._client.close()
+        if self._session is not None:
+            await self._session.close()

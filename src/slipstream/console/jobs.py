@@ -1,0 +1,125 @@
+"""Download jobs: what their service tells operators, asked with its token, which stays here."""
+
+from __future__ import annotations
+
+import json
+import time
+from urllib.parse import quote
+
+from msgspec.structs import replace
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from slipstream.api.overview import SearchHit
+from slipstream.console.answers import Refused
+from slipstream.console.forward import Forwarder
+from slipstream.console.problems import JobsSeen, Seen
+from slipstream.console.sources import Noun
+from slipstream.jobs.client import JobsClient, ServiceError, ServiceUnreachable
+
+LOOKED_AT = 200
+HITS = 10
+
+
+class Jobs(Noun):
+    what = "jobs"
+    link = "#/jobs"
+
+    def __init__(self, url: str, token: str, *, failed_ms: int, is_expected: bool) -> None:
+        self._url = url
+        self._token = token
+        self._failed_ms = failed_ms
+        self._is_expected = is_expected
+        """Whether somebody has named the service: that it is not there is something to tell then."""
+        # Not what a browser sends as its own authorization, which is nobody's business there.
+        own = {"authorization": f"Bearer {token}"} if token else {}
+        self._forwarder = Forwarder(
+            url, what="the service of jobs", start="slipstream jobs serve", headers=own, reword=_in_our_words
+        )
+
+    def routes(self) -> list[BaseRoute]:
+        return [
+            Route("/v2/jobs", _To(self._forwarder, "/operators/jobs", "GET")),
+            Route("/v2/jobs/{job:path}", _Job(self._forwarder)),
+            Route("/v2/job-dead-letters", _To(self._forwarder, "/operators/dlq", "GET")),
+            Route("/v2/job-replays", _To(self._forwarder, "/operators/replay", "POST")),
+        ]
+
+    async def look(self, seen: Seen) -> Seen:
+        since_ms = time.time_ns() // 1_000_000 - self._failed_ms
+        try:
+            async with JobsClient(self._url, self._token) as client:
+                page = await client.jobs(state="failed", limit=LOOKED_AT)
+        except ServiceUnreachable as error:
+            if not self._is_expected:
+                return seen
+            raise Refused("UNAVAILABLE", str(error)) from error
+        except ServiceError as error:
+            raise Refused("UNAVAILABLE", str(error)) from error
+        failed = [job for job in page.jobs if job.updated_ms >= since_ms]
+        if not failed:
+            return seen
+        newest = max(failed, key=lambda job: job.updated_ms)
+        reason = newest.last_error_message or newest.last_error_code
+        return replace(seen, jobs=JobsSeen(failed=len(failed), newest_id=newest.job_id, newest_reason=reason))
+
+    async def search(self, text: str) -> list[SearchHit]:
+        try:
+            async with JobsClient(self._url, self._token) as client:
+                try:
+                    found = [(await client.job(text, resources=False)).job_id]
+                except ServiceError as error:
+                    if error.status != 404:
+                        raise
+                    found = [job.job_id for job in (await client.jobs(limit=LOOKED_AT)).jobs if text in job.job_id]
+        except (ServiceError, ServiceUnreachable) as error:
+            raise Refused("UNAVAILABLE", str(error)) from error
+        return [SearchHit(kind="job", text=each, link=f"#/jobs/{quote(each, safe='')}") for each in found[:HITS]]
+
+    def stop(self) -> None:
+        self._forwarder.stop()
+
+    async def close(self) -> None:
+        await self._forwarder.close()
+
+
+class _To:
+    """A call that is another's there."""
+
+    def __init__(self, forwarder: Forwarder, path: str, method: str) -> None:
+        self._forwarder = forwarder
+        self._path = path.encode()
+        self._methods = {method, "HEAD"} if method == "GET" else {method}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        _check_method(scope, self._methods)
+        await self._forwarder.forward(scope, receive, send, self._path)
+
+
+class _Job:
+    """`/v2/jobs/…`: of one job, or its logs; its id as it came, with whatever is in it."""
+
+    def __init__(self, forwarder: Forwarder) -> None:
+        self._forwarder = forwarder
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        _check_method(scope, {"GET", "HEAD"})
+        raw: bytes = scope.get("raw_path") or scope["path"].encode()
+        await self._forwarder.forward(scope, receive, send, b"/operators/jobs" + raw.removeprefix(b"/v2/jobs"))
+
+
+def _check_method(scope: Scope, methods: set[str]) -> None:
+    if scope["method"] not in methods:
+        raise Refused("METHOD_NOT_ALLOWED", f"use {', '.join(sorted(methods))} on {scope['path']}")
+
+
+def _in_our_words(status: int, body: bytes) -> tuple[str, str] | None:
+    """The service says `{"error": {"code", "message"}}`."""
+    try:
+        error = json.loads(body)["error"]
+        code, message = str(error["code"]), str(error["message"])
+    except (ValueError, KeyError, TypeError):
+        return None
+    if status == 401:
+        return code, "the service of jobs asks for a token: give it to the console as JOBS_TOKEN"
+    return code, message

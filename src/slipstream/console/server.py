@@ -1,0 +1,76 @@
+"""The console behind a port of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+
+from slipstream.console.app import Console
+from slipstream.console.settings import InvalidConsole
+
+log = logging.getLogger(__name__)
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        super().__init__(
+            uvicorn.Config(
+                console,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=5,
+            )
+        )
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop, number)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+
+    def _stop(self, number: int) -> None:
+        log.info("stopping: answering what is under way")
+        self._console.stop()
+        self.handle_exit(number, None)
+
+
+async def serve(console: Console, listener: socket.socket) -> None:
+    """Answers until SIGTERM or SIGINT."""
+    await console.open()
+    try:
+        await _Server(console).serve(sockets=[listener])
+    finally:
+        await console.close()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Before anything is announced, so that a port in use is said at once, with InvalidConsole, and 0 is known."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise InvalidConsole(
+            f"{host}:{port} cannot be listened at: {error.strerror}; choose another with --port, or stop what is there"
+        ) from error
+    listener.listen(1024)
+    listener.setblocking(False)
+    host, port = listener.getsockname()[:2]
+    log.info("the console is at http://%s:%d/console/", f"[{host}]" if ":" in host else host, port)
+    return listener

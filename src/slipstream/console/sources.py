@@ -1,0 +1,113 @@
+"""What the console is told about: the broker, and whatever else there is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Sequence
+from typing import Protocol
+
+from starlette.routing import BaseRoute
+from starlette.types import Receive, Scope, Send
+
+from slipstream.api.events import Stats
+from slipstream.api.overview import SearchHit
+from slipstream.console.parts import PartsFile
+from slipstream.console.problems import Seen
+from slipstream.console.settings import Thresholds
+
+
+class Away(Exception):
+    """The broker does not answer: why, in words."""
+
+
+class StatsSource(Protocol):
+    """Numbers of the whole broker."""
+
+    def samples(self, interval_ms: int) -> AsyncGenerator[Stats, None]:
+        """Without end. Raises Away while there are none; it may be asked again."""
+
+    async def trouble(self) -> str:
+        """Why messages are refused; empty while they are taken. Raises Away."""
+
+    async def close(self) -> None: ...
+
+
+class Noun(ABC):
+    """Slips, jobs or tables: their calls, what is wrong with them, and what of them is found by a word."""
+
+    what: str
+    """Such as `slips`, in words."""
+    link: str
+    """Its page."""
+
+    @abstractmethod
+    def routes(self) -> Sequence[BaseRoute]: ...
+
+    async def look(self, seen: Seen) -> Seen:
+        """Adds what is wrong. Raises Refused where it cannot be asked."""
+        return seen
+
+    async def search(self, text: str) -> list[SearchHit]:
+        """Raises Refused where it cannot be asked."""
+        return []
+
+    def stop(self) -> None:  # noqa: B027 - most have nothing that goes on
+        """What would go on for ever ends."""
+
+    async def close(self) -> None:  # noqa: B027 - and nothing to close
+        """No call comes any more."""
+
+
+class Rest(Protocol):
+    """Answers what is none of the console's own."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+    def stop(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Sources:
+    """All of it. `rest` answers every call that is none of the console's own."""
+
+    def __init__(
+        self,
+        stats: StatsSource,
+        *,
+        slips: Noun | None = None,
+        jobs: Noun | None = None,
+        tables: Noun | None = None,
+        more: Sequence[Noun] = (),
+        parts: PartsFile | None = None,
+        rest: Rest | None = None,
+        thresholds: Thresholds | None = None,
+        look_ms: int = 10_000,
+    ) -> None:
+        self.stats = stats
+        self.slips = slips
+        self.jobs = jobs
+        self.tables = tables
+        self.more = more
+        """Of the broker itself: topics and groups, to be searched, and on NATS to be read."""
+        self.parts = parts or PartsFile("")
+        self.rest = rest
+        self.thresholds = thresholds or Thresholds()
+        self.look_ms = look_ms
+
+    @property
+    def nouns(self) -> list[Noun]:
+        return [each for each in (self.slips, self.jobs, self.tables, *self.more) if each is not None]
+
+    def stop(self) -> None:
+        for each in self.nouns:
+            each.stop()
+        if self.rest is not None:
+            self.rest.stop()
+
+    async def close(self) -> None:
+        for each in self.nouns:
+            await each.close()
+        await self.stats.close()
+        if self.rest is not None:
+            await self.rest.close()
