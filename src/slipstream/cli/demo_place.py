@@ -90,7 +90,7 @@ async def _usual(tables: Path) -> Place | None:
     """At the addresses that everybody has who said nothing else."""
     broker = os.environ.get("SLIPSTREAM_URL", "").strip() or _local("broker")
     jobs = os.environ.get("JOBS_URL", "").strip() or _local("jobs")
-    asked = [f"{broker}/v1/healthz", f"{jobs}{READY}", _local("slips") + READY, _local("downloads") + READY]
+    asked = [broker + READY, f"{jobs}{READY}", _local("slips") + READY, _local("downloads") + READY]
     if not all(await asyncio.gather(*map(answers, asked))):
         return None
     pipeline = await answers(_local("pipeline") + READY)

@@ -146,7 +146,7 @@ def _broker(choices: Choices, environment: Mapping[str, str]) -> Part:
         ),
         environment={"PYTHONUNBUFFERED": "1", **more},
         url=_url(choices, "broker"),
-        health=_url(choices, "broker") + "/v1/healthz",
+        health=_url(choices, "broker") + READY,
         hopeless=BROKER_HOPELESS,
         is_vital=True,
     )
@@ -218,7 +218,7 @@ def _pipeline(choices: Choices, environment: Mapping[str, str]) -> Part:
         url=_url(choices, "pipeline"),
         health=_url(choices, "pipeline") + READY,
         needs=_bus_part(choices),
-        patience="Spark takes 15 to 30 s to start",
+        patience="it takes 15 to 30 s",
         hopeless=HOPELESS,
     )
 
@@ -228,7 +228,7 @@ def _console(choices: Choices, environment: Mapping[str, str]) -> Part:
     place = "console" if choices.bus == "slipstream" else "broker"
     return Part(
         name="console",
-        command=_slipstream("console", "--port", str(choices.ports[place])),
+        command=_slipstream("console", "--port", str(choices.ports[place]), "--log-format", choices.log_format),
         environment=_shared(choices, environment) | {"SLIPSTREAM_PARTS": str(choices.data / "up" / "parts.json")},
         url=_url(choices, place),
         health=_url(choices, place) + READY,
