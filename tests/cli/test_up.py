@@ -11,6 +11,7 @@ import socket
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -28,12 +29,14 @@ STARTED = r"slipstream demo, in another terminal"
 
 @pytest.mark.slow
 def test_it_starts_everything_brings_back_what_crashed_and_drains_at_ctrl_c(tmp_path: Path) -> None:
-    with platform(tmp_path, *LIGHT) as up:
+    with platform(tmp_path, "--without", "pipeline") as up:
         up.wait_for(STARTED)
         assert re.search(r"PART +WHERE +STATE", up.said)
-        for name in ("broker", "jobs", "downloads", "slips"):
+        for name in ("broker", "jobs", "downloads", "slips", "console"):
             assert re.search(rf"^{name} +http://127.0.0.1:\d+ +running", up.said, re.MULTILINE), up.said
         assert f"open {up.part('broker').url}/console/" in up.said
+        shown = httpx.get(f"{up.part('broker').url}/v2/parts").json()["parts"]
+        assert {part["name"]: part["state"] for part in shown} == {part.name: "running" for part in up.file().parts}
 
         before = up.part("slips")
         assert before.pid is not None
@@ -47,7 +50,7 @@ def test_it_starts_everything_brings_back_what_crashed_and_drains_at_ctrl_c(tmp_
         assert up.interrupt() == 0, up.said
         assert up.is_gone(parts)
         ends = re.findall(r"up +\| (\w+) has stopped", up.said)
-        assert sorted(ends) == ["broker", "downloads", "jobs", "slips"]
+        assert sorted(ends) == ["broker", "console", "downloads", "jobs", "slips"]
         assert ends[-1] == "broker", "those that consume end before it"
         assert "listening on" in (tmp_path / "up" / "broker.log").read_text()
         for name in ("slips.db", "jobs.db"):

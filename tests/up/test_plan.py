@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from slipstream.up import Part
 from slipstream.up import plan as planning
-from slipstream.up.plan import OPTIONAL, PORTS, Choices, console_url, missing_extra, plan
+from slipstream.up.plan import OPTIONAL, PORTS, Choices, console_url, hosts_of, missing_extra, plan
 
 DATA = Path("/srv/data")
 
@@ -62,7 +63,8 @@ def test_downloads_may_reach_the_web_server_of_the_demonstration_and_nothing_els
 
 
 def test_on_nats_there_is_no_broker_and_the_console_has_its_port() -> None:
-    found = parts(bus="nats", nats_url="nats://127.0.0.1:4222", nats_server="/usr/bin/nats-server")
+    ports = {**PORTS, "nats": 4222, "nats-health": 8222, "console": 8080}
+    found = parts(bus="nats", nats_url="nats://127.0.0.1:4222", nats_server="/usr/bin/nats-server", ports=ports)
     assert list(found) == ["nats", "jobs", "downloads", "slips", "console", "pipeline"]
     assert found["console"].url == "http://127.0.0.1:8080"
     assert found["nats"].is_vital
@@ -80,8 +82,21 @@ def test_a_nats_that_runs_already_is_not_started() -> None:
     assert all(part.needs == () for part in found.values())
 
 
-def test_the_console_is_where_the_broker_is() -> None:
-    assert console_url(Choices(data=DATA, ports=PORTS)) == "http://127.0.0.1:8080/console/"
+def test_the_console_is_where_the_broker_is_and_on_nats_where_it_is_itself() -> None:
+    choices = Choices(data=DATA, ports=PORTS)
+    assert console_url(choices) == "http://127.0.0.1:8080/console/"
+    assert console_url(replace(choices, bus="nats")) == "http://127.0.0.1:8070/console/"
+    assert console_url(replace(choices, bus="nats", without=frozenset({"console"}))) == ""
+
+
+def test_parts_that_listen_elsewhere_are_asked_there() -> None:
+    said = {"SLIPSTREAM_HOST": "10.0.0.5", "JOBS_HOST": "0.0.0.0", "CONSOLE_HOST": "fd00::1"}
+    hosts = hosts_of(said)
+    assert hosts == {"broker": "10.0.0.5", "console": "fd00::1"}, "who listens everywhere is found here"
+    found = parts(said, hosts=hosts)
+    assert found["broker"].health == "http://10.0.0.5:8080/health/ready"
+    assert found["console"].url == "http://[fd00::1]:8070"
+    assert found["slips"].environment["SLIPSTREAM_URL"] == "http://10.0.0.5:8080"
 
 
 def test_a_part_whose_libraries_are_missing_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

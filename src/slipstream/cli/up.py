@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import rich_click as click
 
 from slipstream.cli.output import UNREACHABLE, Output, answering
-from slipstream.up.plan import EXTRAS, HOST, OPTIONAL, PORTS, Choices, console_url, missing_extra, plan
+from slipstream.up.plan import EXTRAS, HOST, OPTIONAL, PORTS, Choices, console_url, hosts_of, missing_extra, plan
 
 EXIT_CODES = """[bold]Exit codes:[/] 0 stopped as asked, 1 a part had to be killed, 2 a setting makes no sense,
 3 another process uses the data directory, 4 it is damaged, 5 a port is in use, or what is needed is not there,
@@ -106,7 +106,7 @@ def up(without: tuple[str, ...], bus: str, data: Path, log_format: str, **ports:
             given = {name.removesuffix("_port"): port for name, port in ports.items()}
             choices = choose(data, bus, without, given, log_format, output)
             parts = plan(choices, os.environ)
-            with open_show(output, parts, log_format, _where(choices)) as show:
+            with open_show(output, parts, log_format, console_url(choices)) as show:
                 sys.exit(asyncio.run(Supervisor(parts, data / "up", settings, show, lock=lock).run()))
 
 
@@ -120,10 +120,6 @@ def _advice(error: Exception) -> str:
     return "\n[dim]Stop it, or choose another directory with --data[/]" if isinstance(error, DirectoryBusy) else ""
 
 
-def _where(choices: Choices) -> str:
-    return "" if "console" in choices.without and choices.bus == "nats" else console_url(choices)
-
-
 def choose(
     data: Path, bus: str, without: tuple[str, ...], ports: Mapping[str, int], log_format: str, output: Output
 ) -> Choices:
@@ -134,10 +130,13 @@ def choose(
             left_out.add(name)
             output.note(f"[yellow]{name} is left out[/]: for it, pip install 'slipstream\\[{extra}]'")
     found = dict(ports)
+    if bus == "nats":
+        found["console"] = found["broker"]  # there is no broker to serve the page
     nats_url = nats_server = ""
     if bus == "nats":
         nats_url, nats_server = _nats(found, output)
-    _take_ports(found, _used(bus, left_out, nats_server))
+    hosts = hosts_of(os.environ)
+    _take_ports(found, hosts, _used(bus, left_out, nats_server))
     if nats_server:
         nats_url = f"nats://{HOST}:{found['nats']}"
     return Choices(
@@ -148,19 +147,20 @@ def choose(
         nats_url=nats_url,
         nats_server=nats_server,
         log_format=log_format,
+        hosts=hosts,
     )
 
 
 def _used(bus: str, left_out: set[str], nats_server: str) -> Iterator[str]:
-    """The parts that need a port; on NATS the console has that of the broker."""
-    if bus == "slipstream" or "console" not in left_out:
+    """The parts that need a port."""
+    if bus == "slipstream":
         yield "broker"
-    yield from (name for name in OPTIONAL if name not in left_out and not (name == "console" and bus == "nats"))
+    yield from (name for name in OPTIONAL if name not in left_out)
     if nats_server:
         yield from ("nats", "nats-health")
 
 
-def _take_ports(ports: dict[str, int], used: Iterator[str]) -> None:
+def _take_ports(ports: dict[str, int], hosts: Mapping[str, str], used: Iterator[str]) -> None:
     """Before anything is started, so that nothing is started in vain."""
     from slipstream.up.ports import free_port, why_not  # noqa: PLC0415
 
@@ -168,7 +168,7 @@ def _take_ports(ports: dict[str, int], used: Iterator[str]) -> None:
     for name in used:
         if not ports.get(name):
             ports[name] = free_port()
-        elif reason := why_not(ports[name]):
+        elif reason := why_not(ports[name], hosts.get(name, HOST)):
             option = "--port" if name == "broker" else f"--{name}-port"
             problems.append(f"port {ports[name]}, for {name}: {reason}; stop it, or choose another with {option}")
     if problems:

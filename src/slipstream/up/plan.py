@@ -15,6 +15,9 @@ from slipstream.up.part import Part
 BusName = Literal["slipstream", "nats"]
 
 HOST = "127.0.0.1"
+HOSTS = {"broker": "SLIPSTREAM_HOST", "jobs": "JOBS_HOST", "console": "CONSOLE_HOST"}
+"""Variables by which parts may be told to listen elsewhere."""
+EVERYWHERE = {"", "0.0.0.0", "::"}
 READY = "/health/ready"
 
 DEMO_NETWORK = "127.83.0.1/32"
@@ -58,6 +61,14 @@ class Choices(msgspec.Struct, frozen=True, kw_only=True):
     nats_server: str = ""
     """The program, where it is started here; else `nats_url` answers already."""
     log_format: str = "text"
+    hosts: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """By part, where it is not this machine alone."""
+
+
+def hosts_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """Where parts are found that were told to listen elsewhere; who listens everywhere is found here."""
+    named = {name: environment.get(variable, "").strip() for name, variable in HOSTS.items()}
+    return {name: host for name, host in named.items() if host not in EVERYWHERE}
 
 
 def missing_extra(name: str) -> str:
@@ -92,12 +103,15 @@ def plan(choices: Choices, environment: Mapping[str, str]) -> list[Part]:
 
 
 def console_url(choices: Choices) -> str:
-    """Where a person looks."""
-    return f"{_url(choices, 'broker')}/console/"
+    """Where a person looks; empty where there is no page. The broker's page has less on it without a console beside."""
+    if choices.bus == "slipstream":
+        return f"{_url(choices, 'broker')}/console/"
+    return "" if "console" in choices.without else f"{_url(choices, 'console')}/console/"
 
 
 def _url(choices: Choices, name: str) -> str:
-    return f"http://{HOST}:{choices.ports[name]}"
+    host = choices.hosts.get(name, HOST)
+    return f"http://{f'[{host}]' if ':' in host else host}:{choices.ports[name]}"
 
 
 def _slipstream(*arguments: str) -> tuple[str, ...]:
@@ -224,14 +238,13 @@ def _pipeline(choices: Choices, environment: Mapping[str, str]) -> Part:
 
 
 def _console(choices: Choices, environment: Mapping[str, str]) -> Part:
-    """On NATS there is no broker to serve the page, and it has the broker's port."""
-    place = "console" if choices.bus == "slipstream" else "broker"
+    url = _url(choices, "console")
     return Part(
         name="console",
-        command=_slipstream("console", "--port", str(choices.ports[place]), "--log-format", choices.log_format),
+        command=_slipstream("console", "--port", str(choices.ports["console"]), "--log-format", choices.log_format),
         environment=_shared(choices, environment) | {"SLIPSTREAM_PARTS": str(choices.data / "up" / "parts.json")},
-        url=_url(choices, place),
-        health=_url(choices, place) + READY,
+        url=url,
+        health=url + READY,
         needs=_bus_part(choices),
         hopeless=HOPELESS,
     )

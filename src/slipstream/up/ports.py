@@ -8,7 +8,7 @@ import socket
 
 def why_not(port: int, host: str = "127.0.0.1") -> str:
     """Empty: it can be listened at."""
-    with socket.socket() as probe:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: what has ended is no obstacle
         try:
             probe.bind((host, port))
