@@ -41,7 +41,7 @@ def open_show(output: Output, parts: Sequence[Part], log_format: str, console_ur
         yield UpShow(JsonPage(), parts, console_url, None)
         return
     page = TextPage(output.out, [part.name for part in parts])
-    panel = Panel(output.out, page, parts, console_url) if sys.stdout.isatty() else None
+    panel = Panel(output.out, page, parts) if sys.stdout.isatty() else None
     show = UpShow(page, parts, console_url, panel)
     try:
         yield show
@@ -197,11 +197,10 @@ class UpShow:
 class Panel:
     """Below everything else, while something is being waited for: the parts, and how each is."""
 
-    def __init__(self, console: Console, page: TextPage, parts: Sequence[Part], console_url: str) -> None:
+    def __init__(self, console: Console, page: TextPage, parts: Sequence[Part]) -> None:
         self._console = console
         self._page = page
         self._patience = {part.name: part.patience for part in parts}
-        self._console_url = console_url
         self._parts: dict[str, PartStatus] = {part.name: PartStatus(name=part.name, url=part.url) for part in parts}
         self._spinner = Spinner("dots", style="cyan")
         self._live: Live | None = None

@@ -1,0 +1,127 @@
+"""How `slipstream up` looks: calm on a terminal, plain in a file, JSON for machines."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+from rich.console import Console
+
+from slipstream.cli.up_show import JsonPage, Panel, TextPage, UpShow
+from slipstream.up import Part, PartStatus
+
+PARTS = [
+    Part(name="broker", command=("x",), url="http://127.0.0.1:8080"),
+    Part(name="pipeline", command=("x",), url="http://127.0.0.1:8072", patience="it takes a while"),
+]
+URL = "http://127.0.0.1:8080/console/"
+
+
+class Terminal:
+    """With a panel, as where a person looks; the rest as where nobody does."""
+
+    def __init__(self, *, is_terminal: bool) -> None:
+        self._out = io.StringIO()
+        console = Console(file=self._out, force_terminal=is_terminal, width=100, no_color=True, highlight=False)
+        self.page = TextPage(console, [part.name for part in PARTS])
+        self.panel = Panel(console, self.page, PARTS) if is_terminal else None
+        self.show = UpShow(self.page, PARTS, URL, self.panel)
+
+    @property
+    def text(self) -> str:
+        """Without what moves the cursor, and makes things dim."""
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", self._out.getvalue())
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    found = Terminal(is_terminal=True)
+    yield found
+    assert found.panel is not None
+    found.panel.close()
+
+
+def status(name: str, state: str, reason: str = "", restarts: int = 0) -> PartStatus:
+    url = next(part.url for part in PARTS if part.name == name)
+    return PartStatus(name=name, state=state, reason=reason, restarts=restarts, url=url, since_ms=1)  # type: ignore[arg-type]
+
+
+def test_in_a_file_every_line_has_the_name_of_its_part() -> None:
+    file = Terminal(is_terminal=False)
+    file.show.changed(status("broker", "starting"))
+    file.show.said("broker", "listening\ton \x1b[31mhere")
+    file.show.changed(status("broker", "running"))
+    file.show.changed(status("pipeline", "starting"))
+    assert file.text.splitlines() == [
+        "up       | broker is started",
+        "broker   | listening       on \\x1b[31mhere",
+        "up       | broker is ready at http://127.0.0.1:8080, after 0.0 s",
+        "up       | pipeline is started: it takes a while",
+    ]
+
+
+def test_on_a_terminal_what_a_part_says_while_it_starts_is_shown_only_if_it_fails(terminal: Terminal) -> None:
+    for name in ("broker", "pipeline"):
+        terminal.show.changed(status(name, "starting"))
+        terminal.show.said(name, f"words of {name}")
+    terminal.show.changed(status("broker", "running"))
+    assert "words of" not in terminal.text
+    terminal.show.changed(status("pipeline", "crashed", "exit code 1: no Java; started again in 1 s"))
+    assert "pipeline | words of pipeline" in terminal.text
+    assert "up       | pipeline crashed: exit code 1: no Java; started again in 1 s" in terminal.text
+    assert "words of broker" not in terminal.text
+
+
+def test_once_everything_runs_there_is_a_table_and_lines_are_shown(terminal: Terminal) -> None:
+    for name in ("broker", "pipeline"):
+        terminal.show.changed(status(name, "running"))
+    terminal.show.started([status("broker", "running"), status("pipeline", "stopped", "exit code 2")])
+    assert "PART      WHERE                  STATE" in terminal.text
+    assert "pipeline  http://127.0.0.1:8072  stopped" in terminal.text
+    assert f"open {URL}" in terminal.text
+    terminal.show.said("broker", "somebody came")
+    assert "broker   | somebody came" in terminal.text
+
+
+def test_a_part_that_comes_back_and_one_that_does_not_end_are_said(terminal: Terminal) -> None:
+    terminal.show.changed(status("broker", "running"))
+    terminal.show.started([status("broker", "running")])
+    terminal.show.changed(status("broker", "crashed", "killed by SIGKILL; started again in 1 s", restarts=1))
+    terminal.show.changed(status("broker", "starting", restarts=2))
+    terminal.show.changed(status("broker", "running", restarts=2))
+    assert "broker runs again, after 2 restarts" in terminal.text
+    terminal.show.stopping([status("broker", "running")])
+    terminal.show.said("broker", "I cannot")
+    assert "stopping broker; Ctrl-C again kills" in terminal.text
+    assert "I cannot" not in terminal.text
+    terminal.show.killed("broker", 30_000)
+    assert "broker   | I cannot" in terminal.text
+    assert "broker has not ended after 30 s and is killed" in terminal.text
+
+
+def test_a_terminal_that_is_gone_is_no_reason_to_stop() -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(5, "Input/output error")
+
+    page = TextPage(Console(file=Gone(), width=100), ["broker"])
+    for _ in range(2):
+        page.line("broker", "is anybody there?")
+
+
+def test_for_machines_a_line_is_an_object_with_its_part(capsys: pytest.CaptureFixture[str]) -> None:
+    show = UpShow(JsonPage(), PARTS, URL, None)
+    show.said("broker", '{"level": "info", "msg": "listening"}')
+    show.said("broker", "no JSON")
+    show.said("broker", "[1]")
+    show.started([])
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        {"part": "broker", "level": "info", "msg": "listening"},
+        {"part": "broker", "msg": "no JSON"},
+        {"part": "broker", "msg": "[1]"},
+        {"part": "up", "msg": "everything runs"},
+    ]
