@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from slipstream.cli.demo_tables import questions
-from slipstream.cli.slip_store import timeline_of
 from slipstream.client import Client
 from slipstream.demo.orders import BAD, TOPIC
 from slipstream.pipeline.looking import Tables
 from slipstream.slip import Control, open_store
+from slipstream.slip.lookup import look_up
 from slipstream.up import board
 from tests.cli.platform import plain_environment, platform
 from tests.program import Program
@@ -102,10 +102,10 @@ async def _approve(data: Path, correlation_id: str) -> str:
     async with asyncio.timeout(60), open_store(str(data / "slips.db")) as store:
         await Control(store).approve(correlation_id, "manager", by="a test")
         while True:
-            found = await timeline_of(store, correlation_id)
-            assert found is not None
-            if found.ended_at is not None:
-                return found.state
+            known = await look_up(store, correlation_id)
+            assert known is not None
+            if ends := [told.kind for told in known.told if told.kind in {"completed", "dead-lettered"}]:
+                return ends[0]
             await asyncio.sleep(0.1)
 
 
