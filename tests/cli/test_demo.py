@@ -17,6 +17,7 @@ from slipstream.pipeline.looking import Tables
 from slipstream.slip import Control, open_store
 from slipstream.slip.lookup import look_up
 from slipstream.up import board
+from slipstream.up.ports import free_port
 from tests.cli.platform import plain_environment, platform
 from tests.program import Program
 
@@ -25,7 +26,8 @@ STARTED = r"slipstream demo, in another terminal"
 
 
 def demo(data: Path, *options: str, **environment: str) -> Program:
-    """Run to its end."""
+    """Run to its end. What somebody runs on this machine at the usual addresses is none of its business."""
+    environment = {"SLIPSTREAM_URL": f"http://127.0.0.1:{free_port()}"} | environment
     command = [sys.executable, "-m", "slipstream", "demo", "--data", str(data), *options]
     program = Program(command, plain_environment(**environment))
     try:
