@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,11 @@ from slipstream.demo.orders import BAD, TOPIC
 from slipstream.pipeline.looking import Tables
 from slipstream.slip import Control, open_store
 from slipstream.slip.lookup import look_up
-from slipstream.up import board
+from slipstream.up import PartsFile, board
 from slipstream.up.ports import free_port
 from tests.cli.platform import plain_environment, platform
-from tests.program import Program
+from tests.program import PATIENCE_S, Program
+from tests.up.supervised import until_gone
 
 LIGHT = ("--without", "pipeline", "--without", "console")
 STARTED = r"slipstream demo, in another terminal"
@@ -121,6 +123,30 @@ def test_on_nats_it_does_what_there_is(tmp_path: Path) -> None:
         assert "11 stored" in said.said
         assert "orders" not in said.said.partition("Where to look")[0], "a redrive is the broker's"
         assert up.interrupt() == 0
+
+
+@pytest.mark.slow
+def test_killed_it_leaves_nothing_of_what_it_started(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "slipstream", "demo", "--data", str(tmp_path), "--no-pipeline"]
+    program = Program(command, plain_environment(SLIPSTREAM_URL=f"http://127.0.0.1:{free_port()}"))
+    try:
+        program.wait_for("nothing runs yet")
+        started = until_started(tmp_path)
+        program.process.kill()
+        program.process.wait()
+        until_gone([started.pid, *(part.pid for part in started.parts if part.pid)])
+    finally:
+        program.kill()
+
+
+def until_started(data: Path) -> PartsFile:
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        found = board.read(data / "up" / "parts.json")
+        if found is not None and any(part.pid for part in found.parts):
+            return found
+        assert time.monotonic() < until, "nothing was started"
+        time.sleep(0.02)
 
 
 @pytest.mark.slow

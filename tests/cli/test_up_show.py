@@ -107,9 +107,16 @@ def test_a_terminal_that_is_gone_is_no_reason_to_stop() -> None:
         def write(self, text: str) -> int:
             raise OSError(5, "Input/output error")
 
-    page = TextPage(Console(file=Gone(), width=100), ["broker"])
-    for _ in range(2):
-        page.line("broker", "is anybody there?")
+    console = Console(file=Gone(), width=100, force_terminal=True)
+    page = TextPage(console, [part.name for part in PARTS])
+    panel = Panel(console, page, PARTS)
+    show = UpShow(page, PARTS, URL, panel)
+    show.changed(status("broker", "running"))
+    show.started([status("broker", "running")])
+    show.said("broker", "is anybody there?")
+    show.stopping([status("broker", "running")])
+    show.changed(status("broker", "stopped"))
+    panel.close()
 
 
 def test_for_machines_a_line_is_an_object_with_its_part(capsys: pytest.CaptureFixture[str]) -> None:

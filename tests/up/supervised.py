@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from slipstream.up import Part, PartsFile, PartStatus, Supervisor, board, load_settings
+from slipstream.up.lock import is_alive
 
 PATIENCE_S = 60.0
 
@@ -103,3 +105,11 @@ async def supervised(folder: Path, *parts: Part, **settings: int) -> AsyncIterat
         yield found
     finally:
         await found.kill()
+
+
+def until_gone(pids: list[int]) -> None:
+    """Of a supervisor that was killed: within the grace that its watcher gives, and more, as the machine is shared."""
+    until = time.monotonic() + PATIENCE_S
+    while left := [pid for pid in pids if is_alive(pid)]:
+        assert time.monotonic() < until, f"still there: {left}"
+        time.sleep(0.05)

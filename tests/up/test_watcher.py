@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 from slipstream.up import board
-from slipstream.up.lock import is_alive
 from tests.program import Program
+from tests.up.supervised import until_gone
 
 SUPERVISE = """
 import asyncio, sys
@@ -30,14 +30,6 @@ async def main(folder):
 
 asyncio.run(main(Path(sys.argv[1])))
 """
-
-
-def until_gone(pids: list[int]) -> None:
-    """Within the grace that a watcher gives, and a little more: the machine is shared."""
-    until = time.monotonic() + 60
-    while left := [pid for pid in pids if is_alive(pid)]:
-        assert time.monotonic() < until, f"still there: {left}"
-        time.sleep(0.05)
 
 
 def pids_in(diary: Path) -> list[int]:

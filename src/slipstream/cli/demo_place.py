@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import msgspec
 
 from slipstream.demo.scene import SceneFailed
@@ -25,6 +26,7 @@ START_S = 90.0
 STOP_S = 60.0
 POLL_S = 0.2
 LAST_LINES = 15
+ANSWER_S = 10.0
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +97,8 @@ async def _usual(tables: Path) -> Place | None:
         return None
     pipeline = await answers(_local("pipeline") + READY)
     has_console = await answers(_local("console") + READY)
+    if pipeline and has_console:
+        tables = await _tables_of(broker) or tables
     return Place(
         broker=broker,
         nats="",
@@ -103,6 +107,17 @@ async def _usual(tables: Path) -> Place | None:
         pipeline=pipeline,
         console=f"{broker}/console/" if has_console else "",
     )
+
+
+async def _tables_of(broker: str) -> Path | None:
+    """Where that pipeline has its tables, which need not be where ours would be: the console knows."""
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=ANSWER_S)) as session:
+        try:
+            async with session.get(f"{broker}/v2/tables") as response:
+                root = (await response.json()).get("root") if response.status == 200 else None
+        except (aiohttp.ClientError, TimeoutError, ValueError):
+            return None
+    return Path(root) if root else None
 
 
 def _local(name: str) -> str:

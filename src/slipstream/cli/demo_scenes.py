@@ -140,4 +140,5 @@ def _say_where(show: DemoShow, place: Place, data: Path, downloads: Downloads, s
         show.link("the dead letter that was sent back", f"{console}#/dead-letters?topic={TOPIC}")
     show.link("the tables, and the plots", f"{console}#/pipeline")
     if not place.console:
-        show.say(f"there, once it runs: slipstream up --data {data}")
+        bus = "" if place.broker else " --bus nats"
+        show.say(f"there, once it runs: slipstream up --data {data}{bus}")

@@ -216,11 +216,13 @@ class Panel:
             self._live = Live(
                 get_renderable=self._table, console=self._console, refresh_per_second=REFRESH_PER_S, transient=True
             )
-            self._live.start()
+            with contextlib.suppress(OSError):  # the terminal is gone
+                self._live.start()
 
     def close(self) -> None:
         if self._live is not None:
-            self._live.stop()
+            with contextlib.suppress(OSError):
+                self._live.stop()
             self._live = None
 
     def _table(self) -> Table:
