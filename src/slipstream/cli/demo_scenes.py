@@ -137,7 +137,7 @@ def _say_where(show: DemoShow, place: Place, data: Path, downloads: Downloads, s
     show.link("a refund that was undone", f"{console}#/slips/{slips.undone}")
     show.link("a job of which not all could be had", f"{console}#/jobs/{downloads.partial.job_id}")
     if place.broker:
-        show.link("the dead letter that was sent back", f"{console}#/dead-letters?topic={TOPIC}")
+        show.link("the dead letter that was sent back", f"{console}#/dead-letters?topic={TOPIC}&redriven=true")
     show.link("the tables, and the plots", f"{console}#/pipeline")
     if not place.console:
         bus = "" if place.broker else " --bus nats"
