@@ -59,6 +59,8 @@ class SlipDetails(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     """From the plan to an end, each with its `rows` (one for each attempt at a step) and what it is `undoing`."""
     payload: Any = None
     """Of the newest message that is kept."""
+    envelope: dict[str, Any] | None = None
+    """Of the same message: its slip as it was then."""
     jobs: list[str] = []
     """Ids of download jobs that its steps have submitted, as far as the payload names them."""
 

@@ -15,6 +15,8 @@ class TableSummary(msgspec.Struct, frozen=True, kw_only=True):
     newest_ms: int | None
     """The newest of its rows is from then."""
     written_ms: int
+    batch: int | None
+    """The last of the batches that the table has; of several queries that write it, the highest."""
     lag: int | None
     """Messages that the query behind it has not read yet; null where nobody knows."""
 

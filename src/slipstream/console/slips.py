@@ -100,6 +100,7 @@ class Slips(Noun):
             newest = await slips.newest(correlation_id)
         shown: dict[str, Any] = msgspec.to_builtins(timeline)
         shown["payload"] = None if newest is None else newest.payload
+        shown["envelope"] = None if newest is None else msgspec.to_builtins(newest.envelope)
         shown["jobs"] = list(dict.fromkeys(_jobs_in(shown["payload"])))
         return json_answer(shown)
 

@@ -212,6 +212,7 @@ def _summary(info: TableInfo, lag: int | None) -> TableSummary:
         bytes=info.bytes,
         newest_ms=None if info.newest is None else _ms(info.newest),
         written_ms=_ms(info.changed_at),
+        batch=max(info.batches.values(), default=None),
         lag=lag,
     )
 

@@ -196,7 +196,7 @@ function messages(slip, address) {
       h(
         "div",
         { class: "two" },
-        h("div", {}, h("h3", {}, "Payload"), slip.payload === undefined ? h("p", { class: "empty" }, "It is not kept.") : json(slip.payload, "payload")),
+        h("div", {}, h("h3", {}, "Payload"), slip.payload === null && !slip.envelope ? h("p", { class: "empty" }, "It is not kept.") : json(slip.payload, "payload")),
         slip.envelope && h("div", {}, h("h3", {}, "Envelope"), json(slip.envelope, "envelope")),
       ),
     ),
