@@ -1,8 +1,8 @@
 """All that the console shows, each part a process of its own: a broker, slips of a shop, download jobs and tables.
 
-    def test_an_order_is_shown(open_page: OpenPage, site: Site) -> None:
-        order = site.order(total=84)
-        page = open_page(site.base, f"#/slips/{order}")
+def test_an_order_is_shown(open_page: OpenPage, site: Site) -> None:
+    order = site.order(total=84)
+    page = open_page(site.base, f"#/slips/{order}")
 """
 
 from __future__ import annotations
@@ -153,9 +153,7 @@ def _started(stack: contextlib.ExitStack, environment: Mapping[str, str], *argum
     return program
 
 
-def _opened(
-    stack: contextlib.ExitStack, background: Background, thing: contextlib.AbstractAsyncContextManager[T]
-) -> T:
+def _opened(stack: contextlib.ExitStack, background: Background, thing: contextlib.AbstractAsyncContextManager[T]) -> T:
     opened = background.run(thing.__aenter__())
     stack.callback(lambda: background.run(thing.__aexit__(None, None, None)))
     return opened

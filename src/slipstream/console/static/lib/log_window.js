@@ -50,8 +50,11 @@ export class LogWindow {
     const found = await this.#read((place) => bound(place) > place.first && this.#last(place, bound(place)));
     const kept = found.slice(-PAGE);
     for (const [number, place] of this.places) {
+      const all = found.filter(({ partition }) => partition === number);
+      const here = kept.filter(({ partition }) => partition === number);
       place.high = bound(place);
-      place.low = kept.find(({ partition }) => partition === number)?.offset ?? place.high;
+      // Below the first message may be offsets that other partitions have: where all is shown nothing older is left.
+      place.low = all.length < PAGE && here.length === all.length ? place.first : (here[0]?.offset ?? place.high);
     }
     this.messages = kept;
   }

@@ -52,7 +52,7 @@ class DeadLetters {
     let known = null;
     watch(({ now }) => {
       // More have died, or were sent back by somebody else: they are looked at again, unless somebody is reading one.
-      if (known !== null && now?.dead_letters !== known && !this.opened && this.letters?.length <= AT_ONCE) this.look(true);
+      if (now && now.dead_letters !== known && !this.opened && this.letters && this.letters.length <= AT_ONCE) this.look(true);
       known = now?.dead_letters ?? known;
       this.view.update();
     }, this.signal);

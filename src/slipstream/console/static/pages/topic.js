@@ -161,7 +161,7 @@ function settings(info, actions) {
     "section",
     { "aria-labelledby": "settings" },
     h("h2", { id: "settings" }, "Settings"),
-    h("ul", { class: "plain card" }, rows.map(([name, words]) => h("li", {}, words, isSet(name) ? h("span", { class: "tag" }, "set for this topic") : null))),
+    h("ul", { class: "sentences card" }, rows.map(([name, words]) => h("li", {}, words, isSet(name) ? h("span", { class: "tag" }, "set for this topic") : null))),
     Object.keys(overrides).length ? h("button", { type: "button", class: "quiet", onclick: actions.follow }, "Follow the server in everything") : null,
     h("p", { class: "soft small" }, "Created ", since(info.created_ms), ", id ", h("code", {}, info.id)),
   );
