@@ -103,7 +103,8 @@ class Background:
 
 
 @contextlib.contextmanager
-def running_site(folder: Path) -> Iterator[Site]:
+def running_site(folder: Path, **variables: str) -> Iterator[Site]:
+    """`variables` of the environment are set besides, and win."""
     with contextlib.ExitStack() as stack:
         background = Background()
         stack.callback(background.close)
@@ -112,7 +113,7 @@ def running_site(folder: Path) -> Iterator[Site]:
         stack.callback(broker.kill)
         broker.start()
         store = str(folder / "slips.db")
-        environment = _environment(folder, broker.base, store)
+        environment = _environment(folder, broker.base, store) | variables
         slips = _started(stack, environment, "slip", "run", f"{SHOP}:router", f"{SHOP}:worker")
         jobs = _started(stack, environment, "jobs", "run", "--port", "0")
         make_all(folder / "tables", end=dt.datetime.now(dt.UTC), minutes=60)
