@@ -32,12 +32,12 @@ def test_it_is_watched_to_its_end(open_page: OpenPage, held: Site) -> None:
     page = open_page(held.base, f"#/jobs/{job}")
     progress = page.get_by_role("region", name="progress")
     expect(progress).to_contain_text("2 of 3 stored, 1 to go")
-    expect(page.get_by_role("heading", level=1)).to_contain_text("in progress")
+    expect(page.locator(".page-head")).to_contain_text("in progress")
     expect(log(page)).to_contain_text("stored 2048 bytes")
     expect(resource(page, "slow")).to_contain_text("in progress")
     held.let_go()
     expect(progress).to_contain_text("3 of 3 stored")
-    expect(page.get_by_role("heading", level=1)).to_contain_text("completed")
+    expect(page.locator(".page-head")).to_contain_text("completed")
     expect(log(page)).to_contain_text("stored 10 bytes")
     expect(page.locator(".log")).to_contain_text("the job has ended")
     expect(resource(page, "dog")).to_contain_text("2.0 KiB")
@@ -76,6 +76,16 @@ def test_the_log_follows_until_somebody_reads_above(open_page: OpenPage, held: S
     expect(log(page).locator(".log-line").last).to_be_in_viewport()
 
 
+def test_of_a_long_log_the_newest_lines_are_shown(open_page: OpenPage, site: Site) -> None:
+    job = site.job({f"picture-{number:03}": f"/ok/{number + 1}" for number in range(400)})
+    page = open_page(site.base, f"#/jobs/{job}")
+    expect(page.locator(".log")).to_contain_text("1200 lines, the last 1000 shown · the job has ended")
+    expect(log(page).locator(".log-line")).to_have_count(1000)
+    expect(page.get_by_role("region", name="resources").get_by_role("row")).to_have_count(101)
+    page.get_by_role("button", name="Show more of 400").click()
+    expect(page.get_by_role("region", name="resources").get_by_role("row")).to_have_count(401)
+
+
 def test_failures_are_told_by_code_and_host(open_page: OpenPage, site: Site) -> None:
     elsewhere = site.files.url("/status/410", host="localhost")
     job = site.job({"a": "/status/404", "b": "/bomb", "c": elsewhere, "d": "/ok/10"})
@@ -104,7 +114,7 @@ def test_what_failed_is_replayed_and_stored(open_page: OpenPage, site: Site) -> 
     dialog.get_by_role("button", name="Replay 1").click()
     expect(page.get_by_text("1 task published again")).to_be_visible()
     expect(progress).to_contain_text("2 of 2 stored")
-    expect(page.get_by_role("heading", level=1)).to_contain_text("completed")
+    expect(page.locator(".page-head")).to_contain_text("completed")
     expect(resource(page, "flaky")).to_contain_text("stored")
     expect(log(page).locator(".log-line").filter(has_text="flaky").filter(has_text="stored 100 bytes")).to_have_count(1)
 

@@ -15,9 +15,7 @@ ITEMS = ["desk lamp", "bookshelf", "oak chair", "wool rug", "wall clock", "tea k
 
 
 @pytest.fixture(scope="module")
-def day(
-    chromium: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Site]:
+def day(chromium: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """Of a shop: with time for what it does, so that there is something to see."""
     if request.config.getoption("--screenshots") is None:
         pytest.skip("nobody has asked for pictures: make screenshots")
@@ -77,11 +75,13 @@ def _orders(site: Site) -> None:
     site.pause("label", "the printer has no paper")
     site.order(correlation_id="order-20417", failures=1, broken="ship", pace=1.1, **_order(3, 149))
     for number in range(9):
-        site.order(correlation_id=f"order-{20401 + number}", pace=0.1, **_order(number, 30 + number * 17))
-    site.order("refund.v1", correlation_id="refund-311", pace=0.2, **_order(6, 45))
-    site.order(correlation_id="order-20415", pace=0.2, **_order(5, 920))
+        site.order(correlation_id=f"order-{20401 + number}", pace=0.1 + number / 9, **_order(number, 30 + number * 17))
+    site.order("refund.v1", correlation_id="refund-311", pace=5, **_order(6, 45))
+    site.order("refund.v1", correlation_id="refund-312", pace=2, **_order(1, 25))
+    site.order(correlation_id="order-20415", pace=0.7, **_order(5, 920))
     site.order(correlation_id="order-20416", broken="notify", pace=0.2, **_order(2, 61))
     site.order(correlation_id="order-20418", pace=60, **_order(7, 88))
+    site.order("parcel.v1", correlation_id="parcel-9002", slow=120, **_order(4, 12))
 
 
 def _order(number: int, total: int) -> dict[str, object]:
@@ -92,7 +92,9 @@ def _jobs(site: Site) -> None:
     site.hold()
     site.job({f"page-{each:03}": f"/ok/{40_000 + each * 901}/{each}" for each in range(120)}, tenant="acme")
     site.job({f"scan-{each:02}": f"/status/410/{each}" for each in range(6)}, tenant="initech", job_type="documents")
-    site.job({f"scan-{each:02}": f"/ok/{90_000 + each * 77}" for each in range(31)}, tenant="initech", job_type="documents")
+    site.job(
+        {f"scan-{each:02}": f"/ok/{90_000 + each * 77}" for each in range(31)}, tenant="initech", job_type="documents"
+    )
     site.job({f"picture-{each:03}": _picture(site, each) for each in range(80)}, tenant="globex")
     site.job({f"picture-{each:03}": f"/ok/{70_000 + each * 211}/{each}" for each in range(64)}, tenant="globex")
     site.job({f"page-{each:03}": _paused(each, 13) for each in range(84)}, tenant="acme")

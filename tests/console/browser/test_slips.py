@@ -73,6 +73,9 @@ def test_branches_are_shown_to_who_wants_them(open_page: OpenPage, site: Site) -
     expect(slips.get_by_role("link")).to_have_text(["with-branches"])
     page.get_by_label("branches too").check()
     expect(slips.get_by_role("link")).to_have_count(3)
+    slips.get_by_role("link", name="papers").click()
+    expect(page.get_by_text("branch of with-branches")).to_be_visible()
+    expect(page.get_by_role("region", name="steps of run 1")).to_contain_text("invoice")
 
 
 def test_where_nothing_is_found_it_says_so(open_page: OpenPage, site: Site) -> None:

@@ -37,6 +37,8 @@ async function open() {
   const { parts, query: values } = parse(location.hash);
   const [name = "", ...rest] = parts;
   rail.update();
+  // On a phone the rail is a row that may be wider than the window.
+  document.querySelector("#rail [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   const main = document.getElementById("main");
   const root = h("div", { class: `page page-${name || "overview"}` });
   main.replaceChildren(root);

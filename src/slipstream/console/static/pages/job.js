@@ -80,8 +80,7 @@ export async function show(root, { parts, signal }) {
     await look();
   };
   const upper = mount(upperRoot, () => [
-    h("p", { class: "crumbs" }, h("a", { href: to("jobs") }, "Jobs"), " / "),
-    h("h1", { class: "mono" }, id, job && [" ", jobTag(job.state)]),
+    h("div", { class: "page-head" }, h("p", { class: "crumbs" }, h("a", { href: to("jobs") }, "Jobs"), " /"), h("h1", { class: "mono" }, id), job && jobTag(job.state)),
     error && errorBox(error, look),
     job ? head(job, { letters, hosts, address, again }) : !error && skeleton(6),
   ]);

@@ -52,8 +52,7 @@ export function show(root, { query, signal }) {
   };
 
   const view = mount(root, () => [
-    h("p", { class: "crumbs" }, h("a", { href: to("jobs") }, "Jobs"), " / "),
-    h("h1", {}, "Dead letters of jobs"),
+    h("div", { class: "page-head" }, h("p", { class: "crumbs" }, h("a", { href: to("jobs") }, "Jobs"), " /"), h("h1", {}, "Dead letters of jobs")),
     filters(asked, ask),
     error && errorBox(error, look),
     found ? drawn(found, asked, look, ask) : !error && skeleton(),

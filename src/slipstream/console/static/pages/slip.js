@@ -50,8 +50,7 @@ export async function show(root, { parts, query, signal }) {
   };
 
   const view = mount(root, () => [
-    h("p", { class: "crumbs" }, h("a", { href: to("slips") }, "Slips"), " / "),
-    h("h1", { class: "mono" }, id, slip && [" ", stateTag(slip.state)]),
+    h("div", { class: "page-head" }, h("p", { class: "crumbs" }, h("a", { href: to("slips") }, "Slips"), " /"), h("h1", { class: "mono" }, id), slip && stateTag(slip.state)),
     error && errorBox(error, look),
     slip ? drawn(slip, { scale, steps, look: done, setScale, address }) : !error && skeleton(8),
   ]);

@@ -2,6 +2,7 @@
 
 import { get, query as queryOf } from "../lib/api.js";
 import { h, mount } from "../lib/dom.js";
+import { span } from "../lib/format.js";
 import { every } from "../lib/live.js";
 import { to } from "../lib/router.js";
 import { errorBox } from "../parts/notice.js";
@@ -135,6 +136,7 @@ function slips(rows, asked) {
 }
 
 function nowOf(row) {
-  const [words, reason] = inShort(row);
+  const [does, reason] = inShort(row);
+  const words = row.state === "completed" ? `took ${span(row.movedMs - row.begunMs)}` : does;
   return h("span", { class: `now ${toneOf(row)}` }, h("span", { class: "dot", "aria-hidden": "true" }), h("span", {}, words, reason && h("span", { class: "soft reason" }, reason)));
 }
