@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from playwright.sync_api import expect
@@ -84,7 +85,7 @@ def _orders(site: Site) -> None:
     site.order("parcel.v1", correlation_id="parcel-9002", slow=120, **_order(4, 12))
 
 
-def _order(number: int, total: int) -> dict[str, object]:
+def _order(number: int, total: int) -> dict[str, Any]:
     return {"customer": PEOPLE[number % len(PEOPLE)], "item": ITEMS[number % len(ITEMS)], "total": total}
 
 
