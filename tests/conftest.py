@@ -25,9 +25,7 @@ StartServer = Callable[..., ServerProcess]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--screenshots", metavar="DIRECTORY", help="where tests/console/browser/test_pictures.py leaves what it saw"
-    )
+    parser.addoption("--screenshots", metavar="DIRECTORY", help="where the tests in a browser leave what they saw")
 
 
 @pytest.fixture(autouse=True)

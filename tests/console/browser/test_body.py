@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import base64
+import os
+import sys
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.console.browser.conftest import OpenPage
 from tests.console.browser.site import Site
+from tests.program import Program
 from tests.server_process import ServerProcess
 
 TASKS = "fetchbox.jobs.tasks"
+
+
+@pytest.fixture
+def console(shared: ServerProcess, topic: str) -> Iterator[str]:
+    """The console in a process of its own, which knows of jobs, theirs in the namespace of the test's topic."""
+    environment = os.environ | {"SLIPSTREAM_URL": shared.base, "JOBS_NAMESPACE": topic}
+    program = Program([sys.executable, "-m", "slipstream", "console", "--port", "0"], environment)
+    yield program.wait_for(r"(http://127\.0\.0\.1:\d+)")[1]
+    program.kill()
 
 
 def opened(open_page: OpenPage, server: ServerProcess, topic: str, base: str = "", **message: Any) -> Page:
@@ -75,7 +89,7 @@ def test_a_large_body_is_cut_until_all_of_it_is_wanted(open_page: OpenPage, shar
 
 
 def test_protobuf_of_download_jobs_is_decoded(open_page: OpenPage, site: Site) -> None:
-    site.job({"photo-3": "/body/hello"})
+    site.job({"photo-3": "/ok/120"})
     page = open_page(site.base, f"#/topics/{TASKS}")
     page.get_by_role("region", name="messages", exact=True).locator("tbody tr").first.click()
     body = page.get_by_label("the body as Protobuf")
@@ -85,10 +99,13 @@ def test_protobuf_of_download_jobs_is_decoded(open_page: OpenPage, site: Site) -
     expect(page.get_by_label("the body as Bytes")).to_contain_text("00000000")
 
 
-def test_protobuf_that_is_none_is_shown_as_bytes(open_page: OpenPage, site: Site, tolerate: list[str]) -> None:
+def test_protobuf_that_is_none_is_shown_as_bytes(
+    console: str, open_page: OpenPage, shared: ServerProcess, topic: str, tolerate: list[str]
+) -> None:
     tolerate.append("/v2/decoded")
+    shared.create(f"{topic}.jobs.tasks")
     value = base64.b64encode(b"\xff" * 20).decode()
-    page = opened(open_page, site.broker, f"dlq.{TASKS}", value=value, encoding="base64", base=site.base)
+    page = opened(open_page, shared, f"{topic}.jobs.tasks", base=console, value=value, encoding="base64")
     expect(page.get_by_label("the body as Bytes")).to_contain_text("ff ff")
     page.get_by_role("button", name="Protobuf").click()
     expect(page.locator("message-body .empty")).to_contain_text("DownloadTask")
