@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import threading
+from collections.abc import Iterator
 from typing import Any
+
+import httpx
 
 from tests.server_process import ServerProcess
 
@@ -33,6 +38,36 @@ def furnish(server: ServerProcess) -> None:
     _orders(server)
     _payments(server)
     _small_ones(server)
+
+
+@contextlib.contextmanager
+def visited(server: ServerProcess) -> Iterator[None]:
+    """Meanwhile people look at the shop: `clicks` come in, and a group keeps up with them."""
+    _create(server, "clicks", 2, retention_ms=86_400_000)
+    is_over = threading.Event()
+    thread = threading.Thread(target=_click, args=(server.base, is_over))
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def _click(base: str, is_over: threading.Event) -> None:
+    who = {"topic": "clicks", "group": "sessions", "owner": "sessions-1"}
+    with httpx.Client(base_url=base, timeout=30) as client:
+        for turn in itertools.count():
+            pages = [
+                {"key": f"visitor:{turn * 7 % 50}", "value": json.dumps({"page": f"/shelf/{each}"})}
+                for each in range(6)
+            ]
+            client.post("/v2/produce", json={"topic": "clicks", "messages": pages}).raise_for_status()
+            taken = client.post("/v2/fetch", json={**who, "max_messages": 50, "wait_ms": 100}).json()["messages"]
+            places = [{"partition": each["partition"], "offset": each["offset"]} for each in taken]
+            client.post("/v2/ack", json={**who, "messages": places}).raise_for_status()
+            if is_over.wait(0.15):
+                return
 
 
 def _orders(server: ServerProcess) -> None:

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.console.browser.conftest import DESK, PHONE, OpenPage, Picture, is_wider_than_its_window
-from tests.console.browser.scene import furnish
+from tests.console.browser.scene import furnish, visited
 from tests.server_process import ServerProcess
 
 
@@ -18,12 +18,13 @@ def shop(tmp_path_factory: pytest.TempPathFactory, chromium: str) -> Iterator[Se
     server = ServerProcess(tmp_path_factory.mktemp("shop"))
     server.start()
     furnish(server)
-    yield server
+    with visited(server):
+        yield server
     server.kill()
 
 
 def topics(page: Page) -> None:
-    expect(page.get_by_role("link", name="images.thumbnails")).to_be_visible()
+    expect(page.get_by_role("row").filter(has_text="clicks")).to_contain_text(re.compile(r"[1-9]\d*/s"))
     expect(page.get_by_role("img", name="270 messages behind of 360")).to_be_visible()
 
 

@@ -78,7 +78,7 @@ function numbers(info) {
     ["Lag", count(info.lag)],
     ["In flight", count(info.in_flight)],
     ["Not due yet", count(info.delayed)],
-    ["Oldest unfinished", oldest(info.oldest_unfinished_age_ms)],
+    ["Oldest", oldest(info.oldest_unfinished_age_ms)],
     ["Out", rate(stats?.finished_per_s)],
     ["Consumers", count(info.consumers)],
     ["Last used", info.idle_ms ? `${span(info.idle_ms)} ago` : "now"],

@@ -10,12 +10,10 @@ import { copyButton, curl } from "./copy.js";
 import { facts, keyOf, travels, when } from "./message.js";
 
 const REASONS = {
-  max_attempts: "it had all its attempts",
-  rejected: "its consumer said that no further attempt would help",
-  deadline_exceeded: "its deadline passed while it was waiting",
+  max_attempts: (attempts) => `${attempts === 1 ? "its only attempt" : `all ${count(attempts)} attempts`} failed`,
+  rejected: (attempts) => `at attempt ${count(attempts)} its consumer said that no further would help`,
+  deadline_exceeded: (attempts) => `its deadline passed while it was waiting${attempts ? `, after ${plural(attempts, "attempt")}` : ""}`,
 };
-
-export const reasonOf = (reason) => REASONS[reason] ?? reason;
 
 /** `onRedrive` is what the button does; without it there is none. */
 export function deadLetter(letter, onRedrive) {
@@ -28,8 +26,7 @@ export function deadLetter(letter, onRedrive) {
       {},
       "Group ",
       h("a", { href: to("groups", dlq.original_topic, dlq.group) }, dlq.group),
-      ` could not finish it: ${reasonOf(dlq.reason)}`,
-      dlq.attempts ? `, after ${plural(dlq.attempts, "attempt")}. ` : ". ",
+      ` could not finish it: ${REASONS[dlq.reason]?.(dlq.attempts) ?? dlq.reason}. `,
       letter.redriven ? h("span", { class: "tag good" }, "sent back") : h("span", { class: "tag bad" }, "not sent back"),
     ),
     facts([
