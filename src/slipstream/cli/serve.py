@@ -8,11 +8,15 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
 from slipstream.settings import SettingError, SettingInfo, Settings, describe_settings, load_settings, unknown_variables
+
+if TYPE_CHECKING:
+    from slipstream.engine import Engine
+    from slipstream.server.app import Console
 
 _HELP = """Run the broker.
 
@@ -142,7 +146,6 @@ def _reset(data: Path) -> None:
 
 def _run(settings: Settings, *, reset: bool) -> None:
     from slipstream.broker import Unavailable  # noqa: PLC0415
-    from slipstream.cli.console_in_broker import console_of  # noqa: PLC0415
     from slipstream.cli.logs import configure_logging  # noqa: PLC0415 - --help needs none of this
     from slipstream.router import RouterRefused  # noqa: PLC0415
     from slipstream.server import ServerConfig  # noqa: PLC0415
@@ -170,7 +173,7 @@ def _run(settings: Settings, *, reset: bool) -> None:
                 router=settings.router,
                 router_timeout_ms=settings.router_timeout_ms,
                 shutdown_timeout_ms=settings.shutdown_timeout_ms,
-                console=console_of(settings) if settings.console else None,
+                console=_console(settings),
             )
         )
     except RouterRefused as error:
@@ -193,6 +196,14 @@ def _run(settings: Settings, *, reset: bool) -> None:
         where = f"{settings.host}:{settings.port} with {settings.data}"
         log.error("cannot serve on %s: %s%s", where, error, _hint(error))  # noqa: TRY400
         sys.exit(5)
+
+
+def _console(settings: Settings) -> Callable[[Engine], Console] | None:
+    if not settings.console:
+        return None
+    from slipstream.cli.console_in_broker import console_of  # noqa: PLC0415
+
+    return console_of(settings)
 
 
 def _hint(error: OSError) -> str:
