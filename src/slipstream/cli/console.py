@@ -12,9 +12,12 @@ import rich_click as click
 from slipstream.cli.output import EXIT_CODES, answering
 
 if TYPE_CHECKING:
+    from slipstream.bus import BusSettings
     from slipstream.console import ConsoleSettings, Sources
     from slipstream.console.broker import BrokerStats
-    from slipstream.console.tables import TablesFolder
+    from slipstream.console.nats import NatsTopics
+    from slipstream.console.sources import Noun, Rest
+    from slipstream.console.tables import Ends, TablesFolder
 
 
 @click.command(epilog=EXIT_CODES)
@@ -85,8 +88,7 @@ async def _run(settings: ConsoleSettings) -> None:
 def sources_of(settings: ConsoleSettings) -> Sources:
     """As the environment names them."""
     from slipstream import bus, jobs, slip  # noqa: PLC0415
-    from slipstream.console import Forwarder, Sources  # noqa: PLC0415
-    from slipstream.console.broker import BrokerStats  # noqa: PLC0415
+    from slipstream.console import Sources  # noqa: PLC0415
     from slipstream.console.decoded import Decoder  # noqa: PLC0415
     from slipstream.console.health import Probes  # noqa: PLC0415
     from slipstream.console.jobs import Jobs  # noqa: PLC0415
@@ -94,7 +96,7 @@ def sources_of(settings: ConsoleSettings) -> Sources:
     from slipstream.console.slips import Slips  # noqa: PLC0415
 
     on_bus = bus.load_settings({})
-    stats = BrokerStats(settings.url)
+    stats, more, rest = _broker(settings, on_bus)
     return Sources(
         stats,
         slips=Slips(slip.load_settings({}), is_expected=_is_named("SLIP_STORE")),
@@ -104,16 +106,29 @@ def sources_of(settings: ConsoleSettings) -> Sources:
             failed_ms=settings.failed_jobs_ms,
             is_expected=_is_named("JOBS_URL"),
         ),
-        tables=_tables(settings, stats),
-        more=[Decoder(jobs.load_settings({}).namespace, on_bus.prefix), Probes()],
+        tables=_tables(settings, stats.ends),
+        more=[Decoder(jobs.load_settings({}).namespace, on_bus.prefix), Probes(), *more],
         parts=PartsFile(settings.parts),
-        rest=Forwarder(settings.url, what="the broker", start="slipstream serve"),
+        rest=rest,
         thresholds=settings,
         look_ms=settings.look_ms,
     )
 
 
-def _tables(settings: ConsoleSettings, stats: BrokerStats) -> TablesFolder | None:
+def _broker(settings: ConsoleSettings, on_bus: BusSettings) -> tuple[BrokerStats | NatsTopics, list[Noun], Rest]:
+    """Where the numbers come from, what calls that takes, and who answers all others."""
+    if on_bus.driver == "nats":
+        from slipstream.console.nats import NatsTopics, NotOnNats  # noqa: PLC0415
+
+        topics = NatsTopics(on_bus)
+        return topics, [topics], NotOnNats()
+    from slipstream.console import Forwarder  # noqa: PLC0415
+    from slipstream.console.broker import BrokerStats  # noqa: PLC0415
+
+    return BrokerStats(settings.url), [], Forwarder(settings.url, what="the broker", start="slipstream serve")
+
+
+def _tables(settings: ConsoleSettings, ends: Ends) -> TablesFolder | None:
     """None where what reads tables is not installed."""
     from slipstream.cli.table_folder import has_libraries  # noqa: PLC0415
 
@@ -122,7 +137,7 @@ def _tables(settings: ConsoleSettings, stats: BrokerStats) -> TablesFolder | Non
     from slipstream.console.tables import TablesFolder  # noqa: PLC0415
     from slipstream.pipeline.settings import load_settings  # noqa: PLC0415
 
-    return TablesFolder(Path(load_settings({}).tables), settings, stats.ends)
+    return TablesFolder(Path(load_settings({}).tables), settings, ends)
 
 
 def _is_named(variable: str) -> bool:

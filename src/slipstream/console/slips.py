@@ -33,7 +33,7 @@ from slipstream.api.slips import (
 from slipstream.console.answers import Refused, json_answer, read_json, read_query
 from slipstream.console.problems import PausedStep, Seen, SlipSeen, SlipsSeen
 from slipstream.console.sources import Noun
-from slipstream.slip import InvalidSlip, Signal, SlipSettings, clock
+from slipstream.slip import Event, InvalidSlip, Signal, SlipSettings, clock
 from slipstream.slip.oversight import (
     WAITING,
     DoesNotFit,
@@ -45,6 +45,7 @@ from slipstream.slip.oversight import (
 )
 from slipstream.slip.standing import Standing
 from slipstream.slip.store import StoreUnavailable, UnusableStore
+from slipstream.slip.timeline import Timeline
 
 LOOKED_AT = 50
 """Of slips that wait or are stuck, when it is counted how many there are."""
@@ -98,10 +99,11 @@ class Slips(Noun):
         async with self._oversight() as slips:
             timeline = await slips.timeline(correlation_id)
             newest = await slips.newest(correlation_id)
+            inside = [await slips.newest(each) for each in _branches(timeline)]
         shown: dict[str, Any] = msgspec.to_builtins(timeline)
         shown["payload"] = None if newest is None else newest.payload
         shown["envelope"] = None if newest is None else msgspec.to_builtins(newest.envelope)
-        shown["jobs"] = list(dict.fromkeys(_jobs_in(shown["payload"])))
+        shown["jobs"] = list(dict.fromkeys(job for event in (newest, *inside) if event for job in jobs_of(event)))
         return json_answer(shown)
 
     async def look(self, seen: Seen) -> Seen:
@@ -267,15 +269,30 @@ def _hit(kind: Any, text: str, link: str) -> SearchHit:
     return SearchHit(kind=kind, text=text, link=link)
 
 
-def _jobs_in(payload: Any) -> Iterator[str]:
-    """Whatever a step has put there under a name that says so: `jobId`, `job_id`, `jobIds`, `jobs`."""
-    if isinstance(payload, dict):
-        for name, value in payload.items():
-            if re.sub(r"[^a-z]", "", str(name).lower()) in {"jobid", "jobids", "jobs", "job"}:
-                yield from (each for each in (value if isinstance(value, list) else [value]) if _is_job(each))
-            yield from _jobs_in(value)
-    elif isinstance(payload, list):
-        for each in payload:
+def _branches(timeline: Timeline) -> Iterator[str]:
+    for run in timeline.runs:
+        for row in run.rows:
+            for branch in row.branches:
+                yield branch.correlation_id
+                yield from _branches(branch)
+
+
+def jobs_of(event: Event) -> Iterator[str]:
+    """Ids of jobs that its steps have noted, or put into the payload, under a name that says so: `job`, `jobId`."""
+    yield from _jobs_in(event.payload)
+    for step in event.envelope.routing_slip:
+        with contextlib.suppress(msgspec.DecodeError):  # notes are text, and some of it is JSON
+            yield from _jobs_in(msgspec.json.decode(step.notes or "null"))
+
+
+def _jobs_in(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if re.sub(r"[^a-z]", "", str(name).lower()) in {"job", "jobid", "jobids", "jobs"}:
+                yield from (each for each in (inner if isinstance(inner, list) else [inner]) if _is_job(each))
+            yield from _jobs_in(inner)
+    elif isinstance(value, list):
+        for each in value:
             yield from _jobs_in(each)
 
 
