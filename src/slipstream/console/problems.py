@@ -210,8 +210,8 @@ def _of_dead_letters(seen: Seen) -> Iterator[Weighed]:
     for dead in seen.dead_letters:
         if dead.arrived:
             text = (
-                f"{_count(dead.arrived, 'message')} of {dead.topic} became dead "
-                f"{'letter' if dead.arrived == 1 else 'letters'} in the last {duration_text(dead.since_ms)}"
+                f"{_count(dead.arrived, 'message')} of {dead.topic} became "
+                f"{'a dead letter' if dead.arrived == 1 else 'dead letters'} in the last {duration_text(dead.since_ms)}"
             )
             detail = f"{dead.total:,} there altogether: look at their causes, mend, and redrive"
             link = f"#/dead-letters/{_path(dead.topic)}"

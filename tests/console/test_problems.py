@@ -1,0 +1,261 @@
+"""What is wrong, in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from slipstream.api.overview import Part, Problem
+from slipstream.console.problems import (
+    SHOWN_MAX,
+    DeadLettersSeen,
+    GroupSeen,
+    JobsSeen,
+    PausedStep,
+    Seen,
+    SlipSeen,
+    SlipsSeen,
+    TableSeen,
+    Unseen,
+    problems,
+)
+from slipstream.console.settings import Thresholds
+
+NOW_MS = 1_700_000_000_000
+MINUTE_MS = 60_000
+QUIET = Seen(now_ms=NOW_MS)
+
+
+def told(**seen: Any) -> list[Problem]:
+    return problems(replace(QUIET, **seen), Thresholds())
+
+
+def only(**seen: Any) -> Problem:
+    (problem,) = told(**seen)
+    return problem
+
+
+def group(**fields: Any) -> GroupSeen:
+    return GroupSeen(**{"topic": "tasks.enrich", "group": "enrichers", "lag": 0, **fields})
+
+
+def test_nothing_wrong_is_nothing_to_say() -> None:
+    busy = group(lag=40, in_flight=40, consumers=2, oldest_ms=900)
+    running = Part(name="broker", state="running", since_ms=NOW_MS - 1_000)
+    assert told(groups=(busy, group()), parts=(running,)) == []
+
+
+# Groups
+
+
+def test_a_group_that_finishes_nothing_stands_still() -> None:
+    still = group(lag=1_204, consumers=3, still_ms=4 * MINUTE_MS, oldest_ms=4 * MINUTE_MS)
+    problem = only(groups=(still,))
+    assert problem.text == "group enrichers of tasks.enrich stands still for 4 min: 1,204 waiting"
+    assert problem.level == "error"
+    assert problem.link == "#/groups/tasks.enrich/enrichers"
+    assert "3 consumers, and nothing in hand" in problem.detail
+
+
+def test_what_consumers_hold_without_end_points_to_what_they_depend_on() -> None:
+    held = group(lag=20, in_flight=12, consumers=1, still_ms=2 * MINUTE_MS)
+    problem = only(groups=(held,))
+    assert problem.text == "group enrichers of tasks.enrich stands still for 2 min: 8 waiting"
+    assert problem.detail == "1 consumer, with 12 in hand and none finished: is what they depend on away?"
+    assert problem.level == "warning", "not yet for long"
+
+
+def test_a_group_without_consumers_says_so() -> None:
+    left = group(lag=7, still_ms=5 * MINUTE_MS, oldest_ms=6 * MINUTE_MS)
+    problem = only(groups=(left,))
+    assert problem.text == (
+        "group enrichers of tasks.enrich has no consumer for 5 min: 7 waiting, the oldest for 6 min"
+    )
+    assert (problem.level, problem.detail) == ("error", "start a worker of this group")
+
+
+def test_a_moment_without_a_consumer_is_nothing() -> None:
+    assert told(groups=(group(lag=7, still_ms=10_000, oldest_ms=11_000),)) == []
+
+
+def test_what_is_all_in_hand_is_being_worked_at() -> None:
+    long_work = group(lag=4, in_flight=4, consumers=1, still_ms=30 * MINUTE_MS, oldest_ms=MINUTE_MS)
+    assert told(groups=(long_work,)) == []
+
+
+def test_messages_that_are_not_due_wait_for_nobody() -> None:
+    assert told(groups=(group(lag=50, delayed=50, still_ms=30 * MINUTE_MS, oldest_ms=30 * MINUTE_MS),)) == []
+
+
+def test_a_group_that_works_and_does_not_keep_up_is_behind() -> None:
+    problem = only(groups=(group(lag=90_000, in_flight=100, consumers=2, oldest_ms=12 * MINUTE_MS),))
+    assert problem.text == (
+        "group enrichers of tasks.enrich is behind: 90,000 waiting, the oldest for 12 min"
+    )
+    assert problem.level == "warning"
+
+
+@pytest.mark.parametrize(
+    ("lag", "level", "text"),
+    [(3, "warning", "is paused: 3 waiting"), (0, "notice", "is paused")],
+)
+def test_a_paused_group_is_told_and_not_that_it_stands(lag: int, level: str, text: str) -> None:
+    problem = only(groups=(group(lag=lag, paused=True, still_ms=60 * MINUTE_MS, oldest_ms=60 * MINUTE_MS),))
+    assert (problem.level, problem.text) == (level, f"group enrichers of tasks.enrich {text}")
+
+
+def test_names_are_safe_in_links() -> None:
+    odd = replace(group(lag=5, still_ms=4 * MINUTE_MS, consumers=1), topic="a/b", group="c?d#e")
+    assert only(groups=(odd,)).link == "#/groups/a%2Fb/c%3Fd%23e"
+
+
+# The broker and the parts
+
+
+def test_a_broker_that_is_away_comes_first() -> None:
+    first, second = told(
+        away="nobody listens there", away_ms=12_000, groups=(group(lag=10**6, consumers=1, still_ms=10**7),)
+    )
+    assert first.text == "the broker has not answered for 12 s: what is shown is from before"
+    assert (first.level, first.detail) == ("error", "nobody listens there")
+    assert second.link.startswith("#/groups/")
+
+
+def test_a_broker_that_refuses_messages_says_why() -> None:
+    problem = only(trouble="the disk is full")
+    assert (problem.level, problem.text, problem.detail) == (
+        "error",
+        "the broker takes no messages",
+        "the disk is full",
+    )
+
+
+@pytest.mark.parametrize(
+    ("part", "level", "text"),
+    [
+        (
+            Part(name="pipeline", state="crashed", restarts=3, since_ms=NOW_MS),
+            "error",
+            "part pipeline has crashed, and was restarted 3 times before",
+        ),
+        (Part(name="pipeline", state="crashed", since_ms=NOW_MS), "error", "part pipeline has crashed"),
+        (
+            Part(name="slips", state="running", restarts=1, since_ms=NOW_MS - 30_000),
+            "warning",
+            "part slips was restarted once, last 30 s ago",
+        ),
+        (Part(name="jobs", state="stopped", since_ms=NOW_MS), "warning", "part jobs is stopped"),
+        (
+            Part(name="jobs", state="starting", since_ms=NOW_MS - 5 * MINUTE_MS),
+            "warning",
+            "part jobs has been starting for 5 min",
+        ),
+        (
+            Part(name="jobs", state="waiting", since_ms=NOW_MS - 5 * MINUTE_MS),
+            "warning",
+            "part jobs has been waiting for 5 min",
+        ),
+    ],
+)
+def test_a_part_that_does_not_run_is_told(part: Part, level: str, text: str) -> None:
+    problem = only(parts=(part,))
+    assert (problem.level, problem.text) == (level, text)
+
+
+def test_a_restart_of_long_ago_is_forgotten() -> None:
+    assert told(parts=(Part(name="slips", state="running", restarts=2, since_ms=NOW_MS - 60 * MINUTE_MS),)) == []
+    assert told(parts=(Part(name="slips", state="starting", since_ms=NOW_MS - 2_000),)) == []
+
+
+def test_why_a_part_has_crashed_stands_beside_it() -> None:
+    crashed = Part(name="jobs", state="crashed", reason="exit code 5: the port is in use", since_ms=NOW_MS)
+    assert only(parts=(crashed,)).detail == "exit code 5: the port is in use"
+
+
+# The rest
+
+
+def test_dead_letters_that_came_lately() -> None:
+    seen = DeadLettersSeen(topic="orders", arrived=3, since_ms=5 * MINUTE_MS, total=40)
+    problem = only(dead_letters=(seen,))
+    assert problem.text == "3 messages of orders became dead letters in the last 5 min"
+    assert problem.detail.startswith("40 there altogether")
+    assert problem.link == "#/dead-letters/orders"
+    one = only(dead_letters=(replace(seen, arrived=1),))
+    assert one.text == "1 message of orders became a dead letter in the last 5 min"
+
+
+def slip(name: str, minutes: float, going: str = "not taken up") -> SlipSeen:
+    return SlipSeen(correlation_id=name, step="charge", going=going, for_ms=round(minutes * MINUTE_MS))
+
+
+def test_one_stuck_slip_is_named_and_several_are_counted() -> None:
+    one = only(slips=SlipsSeen(stuck=(slip("c-1", 12),)))
+    assert (one.level, one.text) == ("warning", "1 slip is stuck, for 12 min")
+    assert (one.detail, one.link) == ("c-1 at charge: not taken up", "#/slips/c-1")
+    two = only(slips=SlipsSeen(stuck=(slip("c-1", 12), slip("c-2", 7))))
+    assert (two.text, two.link) == ("2 slips are stuck, the longest for 12 min", "#/slips?state=stuck")
+    many = only(slips=SlipsSeen(stuck=(slip("c-1", 12), slip("c-2", 7)), more_stuck=True))
+    assert many.text == "more than 2 slips are stuck, the longest for 12 min"
+
+
+def test_slips_that_wait_for_a_word() -> None:
+    problem = only(slips=SlipsSeen(waiting=(slip("c-1", 3, "approval"), slip("c-2", 1, "approval"))))
+    assert (problem.level, problem.text) == ("notice", "2 slips wait for a word, the longest for 3 min")
+    assert problem.link == "#/slips?state=waiting"
+
+
+def test_a_paused_step() -> None:
+    held = PausedStep(step="charge", reason="the bank is away", left_ms=90_000)
+    assert only(paused_steps=(held,)).text == "step charge is paused for another 1.5 min: the bank is away"
+    assert only(paused_steps=(PausedStep(step="charge"),)).text == "step charge is paused"
+
+
+def test_jobs_that_failed() -> None:
+    one = only(jobs=JobsSeen(failed=1, newest_id="j-1", newest_reason="not found"))
+    assert (one.text, one.detail, one.link) == ("1 job failed lately", "j-1: not found", "#/jobs/j-1")
+    assert only(jobs=JobsSeen(failed=3, newest_id="j-3")).link == "#/jobs?state=failed"
+
+
+def test_a_table_is_behind_when_it_has_something_to_read_and_is_not_written() -> None:
+    late = TableSeen(table="job_logs", lag=5_000, written_ms_ago=8 * MINUTE_MS)
+    problem = only(tables=(late, replace(late, table="messages", written_ms_ago=1_000)))
+    assert problem.text == "table job_logs is behind: 5,000 messages not read, last written 8 min ago"
+    assert problem.link == "#/pipeline/job_logs"
+    both = only(tables=(late, replace(late, table="messages", lag=9_000)))
+    assert both.text == "2 tables are behind: 9,000 messages not read, last written 8 min ago"
+    assert told(tables=(replace(late, lag=0),)) == []
+
+
+def test_what_cannot_be_seen_is_said() -> None:
+    problem = only(unseen=(Unseen(what="jobs", reason="nobody answers there", link="#/jobs"),))
+    assert (problem.level, problem.text, problem.detail) == ("warning", "jobs cannot be seen", "nobody answers there")
+
+
+def test_the_worst_comes_first_and_of_two_as_bad_the_larger() -> None:
+    found = told(
+        groups=(
+            group(group="small", lag=3, consumers=1, still_ms=10 * MINUTE_MS),
+            group(group="large", lag=900, consumers=1, still_ms=10 * MINUTE_MS),
+            group(group="held", lag=0, paused=True),
+        ),
+        dead_letters=(DeadLettersSeen(topic="orders", arrived=1, since_ms=1_000, total=1),),
+    )
+    assert [problem.level for problem in found] == ["error", "error", "warning", "notice"]
+    assert [problem.link for problem in found[:2]] == ["#/groups/tasks.enrich/large", "#/groups/tasks.enrich/small"]
+
+
+def test_nobody_reads_a_thousand_of_them() -> None:
+    many = tuple(group(group=f"g{n}", lag=n, consumers=1, still_ms=10 * MINUTE_MS) for n in range(1, SHOWN_MAX + 6))
+    found = told(groups=many)
+    assert len(found) == SHOWN_MAX + 1
+    assert found[-1].text == "and 5 problems more"
+
+
+def test_the_thresholds_are_settings() -> None:
+    seen = replace(QUIET, groups=(group(lag=5, consumers=1, still_ms=2_000),))
+    assert problems(seen, Thresholds()) == []
+    (problem,) = problems(seen, Thresholds(standing_ms=1_000, standing_error_ms=2_000))
+    assert problem.level == "error"
