@@ -9,7 +9,8 @@ from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
 from slipstream.bus import InvalidArgument
-from slipstream.bus.attributes import HANDLED, Attributes, normalize
+from slipstream.bus.attributes import Attributes, normalize
+from slipstream.handling import HANDLED
 
 
 def test_values_are_strings_and_names_stay_as_they_are() -> None:

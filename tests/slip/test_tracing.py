@@ -12,12 +12,12 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from slipstream import spans as spans_module
 from slipstream.bus import Bus, Message
 from slipstream.bus.opening import Opening
 from slipstream.slip import Control, StepFailed, Work, Worker, submit
-from slipstream.slip import tracing as module
 from slipstream.slip.topics import INGRESS, ROUTER
-from slipstream.slip.tracing import continued, trace_id
+from slipstream.spans import continued, look_again, trace_id
 from tests.client.loop import in_loop
 from tests.slip.lab import Lab, fast, lab, table
 
@@ -33,9 +33,10 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
-    monkeypatch.setattr(module, "_looked_at", (0.0, False))
+    look_again()
     yield exporter
-    monkeypatch.setattr(module, "_looked_at", (0.0, False))
+    monkeypatch.undo()
+    look_again()
 
 
 def new_event(**envelope: Any) -> bytes:
@@ -84,13 +85,15 @@ async def test_the_spans_of_a_message_follow_each_other_also_across_retries(
         envelope = await delivered(seen)
     assert story(spans) == [
         ("client", ""),
-        ("route", "client"),
+        ("submit", "client"),
+        ("route", "submit"),
         ("step charge", "route"),
         ("step charge", "step charge"),
         ("route", "step charge"),
         ("step ship", "route"),
         ("step ship", "step ship"),
         ("route", "step ship"),
+        ("deliver", "route"),
     ]
     assert traces(spans) == {envelope["traceId"]}
     assert {one.trace_id for one in seen.progress} == {envelope["traceId"]}
@@ -152,7 +155,7 @@ async def test_a_service_that_sends_no_attributes_does_not_break_the_trace(
         await answer_for(bus, "internal.foreign.v1")
         await seen.submit()
         envelope = await delivered(seen)
-    assert len(spans.get_finished_spans()) == 4
+    assert len(spans.get_finished_spans()) == 6
     assert traces(spans) == {envelope["traceId"]}
 
 
@@ -178,7 +181,7 @@ async def test_a_message_that_has_waited_goes_on_in_its_trace(
 async def test_without_opentelemetry_a_message_stays_in_its_trace(
     memory_bus: OpenBus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_trace", None)
+    monkeypatch.setattr(spans_module, "_trace", None)
     came: list[str] = []
     waits = {"id": "manager", "wait": "approval"}
     worker = Worker()

@@ -6,29 +6,20 @@ trace. Whoever publishes while handling a message continues both without doing a
 
 from __future__ import annotations
 
-import contextvars
 import os
 import re
 from collections.abc import Mapping
-from types import ModuleType
 from typing import TypeAlias
 
 from slipstream.bus.errors import InvalidArgument
-
-_trace: ModuleType | None
-try:
-    from opentelemetry import trace as _trace
-except ImportError:  # it is an extra
-    _trace = None
+from slipstream.handling import HANDLED
+from slipstream.spans import active_span
 
 CORRELATION_ID = "correlationId"
 TRACEPARENT = "traceparent"
 
 AttributeValue: TypeAlias = str | int | float | bool | None
 Attributes: TypeAlias = Mapping[str, AttributeValue]
-
-HANDLED: contextvars.ContextVar[dict[str, str] | None] = contextvars.ContextVar("handled", default=None)
-"""The attributes of the message that is being handled here."""
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-([0-9a-f]{2})")
 
@@ -46,8 +37,14 @@ def normalize(given: Attributes | None) -> dict[str, str]:
     if CORRELATION_ID not in attributes:
         attributes[CORRELATION_ID] = (handled or {}).get(CORRELATION_ID) or _noise(16)
     if TRACEPARENT not in attributes:
-        attributes[TRACEPARENT] = _active_span() or _continued(handled)
+        attributes[TRACEPARENT] = active_span() or _continued(handled)
     return attributes
+
+
+def traceparent_here() -> str:
+    """Where in a trace what is asked of others now belongs; "" where there is none."""
+    handled = HANDLED.get()
+    return active_span() or (_continued(handled) if handled and handled.get(TRACEPARENT) else "")
 
 
 def _name(name: object) -> str:
@@ -104,13 +101,3 @@ def _forget_noise() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_noise)
-
-
-def _active_span() -> str:
-    """That of OpenTelemetry, for programs that use it."""
-    if _trace is None:
-        return ""
-    context = _trace.get_current_span().get_span_context()
-    if not context.is_valid:
-        return ""
-    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from slipstream import handlers
-from slipstream.bus.attributes import HANDLED
 from slipstream.bus.contract import Handler
 from slipstream.bus.dead_letter import TOPIC as DEAD_LETTER_TOPIC
 from slipstream.bus.dead_letter import dead_letter, short
@@ -22,6 +21,7 @@ from slipstream.bus.failure import Failure
 from slipstream.bus.metrics import BusMetrics
 from slipstream.bus.options import Duration, SubscribeOptions, seconds
 from slipstream.bus.run import Run
+from slipstream.handling import HANDLED, NOTED
 from slipstream.outcome import Reject, Retry
 from slipstream.threads import DaemonThreads
 
@@ -243,6 +243,7 @@ class Subscription:
         """Runs the handler and says how it failed; None if it did not."""
         message = run.message
         HANDLED.set(run.delivery.attributes)
+        NOTED.set({"attempt": run.delivery.attempt})
         run.is_handled = True
         try:
             if self._is_async:

@@ -19,12 +19,12 @@ from slipstream.cli.jobs_run import (
     config_options,
     exit_code_on_spark,
     job_settings,
-    logging_options,
 )
 from slipstream.cli.jobs_service import DEFAULT_URL
 from slipstream.cli.jobs_service import exit_code as service_exit_code
 from slipstream.cli.jobs_spark import hush_java, need_spark, place, spark_settings, taken_out
 from slipstream.cli.jobs_watch import Bar, Counts, Rate
+from slipstream.cli.observing import logging_options, observed
 from slipstream.cli.output import EXIT_CODES, Output, answering
 from slipstream.cli.spark_options import spark_options
 
@@ -68,13 +68,13 @@ def backfill(file: Path, job_type: str, tenant: str, service: str, token: str, *
       MESSAGE_BUS_DRIVER=nats slipstream jobs backfill resources.parquet --type photos
       MESSAGE_BUS_DRIVER=nats slipstream jobs backfill resources.parquet --type photos --master spark://10.0.0.9:7077
     """
-    from slipstream.cli.logs import configure_logging  # noqa: PLC0415 - --help needs none of this
-
     need_spark()
     hush_java()
     spark_given = taken_out(given)
-    with answering(False, _exit_code) as output:
-        configure_logging(given.pop("log_level"), given.pop("log_format"))
+    with (
+        answering(False, _exit_code) as output,
+        observed("downloads", given.pop("log_level"), given.pop("log_format")),
+    ):
         settings = job_settings(given)
         check_bus("the service")
         source = _source(file, job_type, tenant, service, token)

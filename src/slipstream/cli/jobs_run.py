@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -12,6 +13,7 @@ from rich.markup import escape
 from slipstream.cli.health import health_options, opened_health
 from slipstream.cli.jobs_process import check_bus, event_loop_run
 from slipstream.cli.jobs_spark import hush_java, need_spark, spark_exit_code, taken_out, work_on_spark
+from slipstream.cli.observing import logging_options, observed
 from slipstream.cli.output import EXIT_CODES, NOT_FOUND, UNREACHABLE, Output, answering
 from slipstream.cli.spark_options import spark_options
 
@@ -32,25 +34,6 @@ def _options(*options: Decorator) -> Decorator:
         return command
 
     return add
-
-
-def logging_options(default: str = "info") -> Decorator:
-    return _options(
-        click.option(
-            "--log-level",
-            type=click.Choice(["debug", "info", "warning", "error"]),
-            default=default,
-            show_default=True,
-            help="What is logged.",
-        ),
-        click.option(
-            "--log-format",
-            type=click.Choice(["text", "json"]),
-            default="text",
-            show_default=True,
-            help="For people or for machines.",
-        ),
-    )
 
 
 config_options = _options(
@@ -200,11 +183,12 @@ def exit_code(error: Exception) -> int | None:
     return next((code for kind, code in codes if isinstance(error, kind)), None)
 
 
-def _start_service(given: dict[str, Any], *, work: bool) -> None:
-    from slipstream.cli.logs import configure_logging  # noqa: PLC0415
+def _observed(part: str, given: dict[str, Any]) -> contextlib.AbstractContextManager[None]:
+    return observed(part, given.pop("log_level"), given.pop("log_format"))
 
-    with answering(False, exit_code) as output:
-        configure_logging(given.pop("log_level"), given.pop("log_format"))
+
+def _start_service(given: dict[str, Any], *, work: bool) -> None:
+    with answering(False, exit_code) as output, _observed("jobs", given):
         settings = job_settings(given)
         if not work:
             check_bus("a worker")
@@ -212,22 +196,16 @@ def _start_service(given: dict[str, Any], *, work: bool) -> None:
 
 
 def _start_worker(given: dict[str, Any], health: Health) -> None:
-    from slipstream.cli.logs import configure_logging  # noqa: PLC0415
-
-    with answering(False, exit_code) as output:
-        configure_logging(given.pop("log_level"), given.pop("log_format"))
+    with answering(False, exit_code) as output, _observed("downloads", given):
         settings = job_settings(given)
         check_bus("the service")
         event_loop_run(_work(settings, output, health))
 
 
 def _start_on_spark(given: dict[str, Any], spark_given: dict[str, Any], health: Health) -> None:
-    from slipstream.cli.logs import configure_logging  # noqa: PLC0415
-
     need_spark()
     hush_java()
-    with answering(False, exit_code_on_spark) as output:
-        configure_logging(given.pop("log_level"), given.pop("log_format"))
+    with answering(False, exit_code_on_spark) as output, _observed("downloads", given):
         settings = job_settings(given)
         check_bus("the service")
         work_on_spark(settings, spark_given, output, STOP, health)

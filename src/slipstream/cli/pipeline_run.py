@@ -16,6 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from slipstream.cli.health import health_options, opened_health
+from slipstream.cli.observing import logging_options, observed
 from slipstream.cli.output import EXIT_CODES, RETRY_FOR_MS, Output, answering, client_advice
 from slipstream.cli.spark_options import spark_options
 from slipstream.cli.table_folder import exit_code
@@ -45,13 +46,7 @@ def pipeline_options(command: CommandT) -> CommandT:
             click.option("--tables", help="The folder of the tables; also PIPELINE_TABLES."),
             click.option("--topics", help="What goes into `messages`: a regular expression; also PIPELINE_TOPICS."),
             spark_options,
-            click.option(
-                "--log-level",
-                type=click.Choice(["debug", "info", "warning", "error"]),
-                default="warning",
-                show_default=True,
-                help="What is logged.",
-            ),
+            logging_options("warning"),
         ]
     ):
         command = option(command)
@@ -69,6 +64,7 @@ def run(
     tables_wanted: tuple[str, ...],
     from_scratch: bool,
     log_level: str,
+    log_format: str,
     health_port: int | None,
     health_host: str | None,
     **given: Any,
@@ -84,16 +80,15 @@ def run(
       slipstream pipeline run --once --table job_snapshots
       slipstream pipeline run --once --from-scratch --tables /srv/tables
     """
-    from slipstream.cli.logs import configure_logging  # noqa: PLC0415 - --help needs none of this
-    from slipstream.pipeline.queries import queries_of  # noqa: PLC0415
+    from slipstream.pipeline.queries import queries_of  # noqa: PLC0415 - --help needs none of this
     from slipstream.pipeline.run import start_over  # noqa: PLC0415
     from slipstream.pipeline.watch import Watches  # noqa: PLC0415
 
     with (
         answering(False, exit_code, client_advice) as output,
+        observed("pipeline", log_level, log_format),
         opened_health(health_port, health_host) as health,
     ):
-        configure_logging(log_level, "text")
         queries = queries_of(tables_wanted)
         show = Show(output)
         health.starting("Spark is being started")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
+from slipstream.cli.observing import observed
 from slipstream.settings import SettingError, SettingInfo, Settings, describe_settings, load_settings, unknown_variables
 
 if TYPE_CHECKING:
@@ -121,7 +122,8 @@ def serve(
         settings = load_settings(given, file=config)
     except SettingError as error:
         raise click.UsageError(str(error)) from error
-    _run(settings, reset=reset_wal)
+    with observed("broker", settings.log_level, settings.log_format):
+        _run(settings, reset=reset_wal)
 
 
 def _reset(data: Path) -> None:
@@ -145,14 +147,12 @@ def _reset(data: Path) -> None:
 
 
 def _run(settings: Settings, *, reset: bool) -> None:
-    from slipstream.broker import Unavailable  # noqa: PLC0415
-    from slipstream.cli.logs import configure_logging  # noqa: PLC0415 - --help needs none of this
+    from slipstream.broker import Unavailable  # noqa: PLC0415 - --help needs none of this
     from slipstream.router import RouterRefused  # noqa: PLC0415
     from slipstream.server import ServerConfig  # noqa: PLC0415
     from slipstream.server import serve as run_server  # noqa: PLC0415
     from slipstream.store import Damaged, DirectoryInUse, ForeignDirectory, do_without_numpy  # noqa: PLC0415
 
-    configure_logging(settings.log_level, settings.log_format)
     log = logging.getLogger("slipstream")
     for warning in unknown_variables():
         log.warning("%s", warning)

@@ -12,6 +12,7 @@ from rich.markup import escape
 from slipstream import references
 from slipstream.cli.bus import INSIDE
 from slipstream.cli.health import health_options, opened_health
+from slipstream.cli.observing import logging_options, observed
 from slipstream.cli.output import EXIT_CODES, Output, answering
 from slipstream.cli.slip_store import exit_code, slip_settings
 from slipstream.cli.spark_options import spark_options
@@ -27,18 +28,10 @@ ROUTES = click.option("--routes", help="The route table, which is watched for ch
 
 
 def _service_options(command: CommandT) -> CommandT:
-    levels = click.Choice(["debug", "info", "warning", "error"])
     for option in reversed(
         [
             click.option("--store", help="What router and workers share: a file, or redis://…; also SLIP_STORE."),
-            click.option("--log-level", type=levels, default="info", show_default=True, help="What is logged."),
-            click.option(
-                "--log-format",
-                type=click.Choice(["text", "json"]),
-                default="text",
-                show_default=True,
-                help="For people or for machines.",
-            ),
+            logging_options(),
             health_options,
         ]
     ):
@@ -131,11 +124,9 @@ def _serve_on_spark(
     health_port: int | None,
     health_host: str | None,
 ) -> None:
-    from slipstream.cli.logs import configure_logging  # noqa: PLC0415 - --help needs none of this
-    from slipstream.cli.slip_spark import run_on_spark  # noqa: PLC0415
+    from slipstream.cli.slip_spark import run_on_spark  # noqa: PLC0415 - --help needs none of this
 
-    configure_logging(log_level, log_format)
-    with opened_health(health_port, health_host) as health:
+    with observed("slips", log_level, log_format), opened_health(health_port, health_host) as health:
         run_on_spark(references, once=once, store=store, given=of_spark, health=health)
 
 
@@ -150,11 +141,12 @@ def _serve(
     health_port: int | None,
     health_host: str | None,
 ) -> None:
-    from slipstream.cli.logs import configure_logging  # noqa: PLC0415 - --help needs none of this
-
-    with answering(False, exit_code) as output, opened_health(health_port, health_host) as health:
+    with (
+        answering(False, exit_code) as output,
+        observed("slips", log_level, log_format),
+        opened_health(health_port, health_host) as health,
+    ):
         settings = slip_settings(store)
-        configure_logging(log_level, log_format)
         if len(wanted) == 1:
             _check_bus(wanted[0])
         services = [load_service(reference, wanted) for reference in references]

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 
+from slipstream.bus.attributes import traceparent_here
 from slipstream.jobs.dead_letters import Dealt, Letter, Selection
 from slipstream.jobs.errors import JobsError
 from slipstream.jobs.ingress import Accepted
@@ -178,6 +179,8 @@ class JobsClient:
         statuses: tuple[int, ...] = (200, 202),
     ) -> _Exchange:
         assert self._session is not None, "use it as `async with JobsClient(…) as jobs`"
+        if method == "POST" and (traceparent := traceparent_here()):
+            headers = {**(headers or {}), "traceparent": traceparent}
         request = self._session.request(method, self.url + path, params=dict(query), data=data, headers=headers)
         return _Exchange(request, self.url, statuses)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from slipstream.bus import Message
+from slipstream.spans import is_looked_at
 
 
 class Handed(msgspec.Struct, frozen=True):
@@ -20,6 +21,8 @@ class Handed(msgspec.Struct, frozen=True):
     published_s: float
     attempts: int = 0
     """At the download, that are known to have been made when it was handed out before."""
+    traceparent: str = ""
+    """Where it is in its trace; only where somebody looks at traces."""
 
 
 def handed(message: Message, attempts: int = 0) -> Handed:
@@ -31,4 +34,5 @@ def handed(message: Message, attempts: int = 0) -> Handed:
         attempt=message.attempt,
         published_s=message.published_at.timestamp(),
         attempts=attempts,
+        traceparent=message.attributes.get("traceparent", "") if is_looked_at() else "",
     )

@@ -30,12 +30,15 @@ from slipstream.jobs.refusal import RefusalCode, Refused
 from slipstream.jobs.settings import JobSettings
 from slipstream.jobs.storage import ObjectMissing, StorageFailed, Storages
 from slipstream.jobs.streams import streams
+from slipstream.spans import Attribute, active_span, somewhere_in, span
+from slipstream.spans import trace_id as traced
 
 log = logging.getLogger(__name__)
 
 KEY_CHARS_MAX = 256
 TENANT_CHARS_MAX = 128
 FINISH_PAUSE_S_MAX = 30.0
+TRACER = "slipstream.jobs"
 TOGETHER = 250
 """Tasks in one call of the bus."""
 
@@ -127,7 +130,7 @@ class Ingress:
             job_type=job_type,
             idempotency_key=idempotency_key or None,
             digest=hashlib.sha256(encode_manifest(sent)).digest(),
-            trace_id=trace_id or secrets.token_hex(16),
+            trace_id=trace_id or traced(active_span()) or secrets.token_hex(16),
             stage="reserved",
             resources=0,
             created_ms=now_ms(),
@@ -279,14 +282,18 @@ class Ingress:
     async def _publish(self, kept: Submission, key: str, tasks: Sequence[DownloadTask]) -> None:
         """QUEUED first, and not once more of a job that is known to have gone on: after the tasks it might come last,
         and say of a job that has ended that it waits."""
-        job = self._ledger.job(kept.job_id)
-        if job is None or job.state == "queued":
-            await self._tell_queued(kept, key, len(tasks))
-        # The very same for all of them, which the bus then looks at once.
-        attributes = attributes_of("DownloadTask", kept.job_id, kept.trace_id)
-        drafts = [_draft(task, attributes) for task in tasks]
-        for first in range(0, len(drafts), TOGETHER):
-            await self._bus.publish_all(self._streams.tasks.topic, drafts[first : first + TOGETHER])
+        about: dict[str, Attribute] = {"jobs.job_id": kept.job_id, "jobs.tasks": len(tasks)}
+        # One that was left goes on in its own trace, whoever finishes it.
+        left = "" if active_span()[3:35] == kept.trace_id or len(kept.trace_id) != 32 else somewhere_in(kept.trace_id)
+        with span("publish tasks", TRACER, about, traceparent=left, kind="producer"):
+            job = self._ledger.job(kept.job_id)
+            if job is None or job.state == "queued":
+                await self._tell_queued(kept, key, len(tasks))
+            # The very same for all of them, which the bus then looks at once.
+            attributes = attributes_of("DownloadTask", kept.job_id, kept.trace_id)
+            drafts = [_draft(task, attributes) for task in tasks]
+            for first in range(0, len(drafts), TOGETHER):
+                await self._bus.publish_all(self._streams.tasks.topic, drafts[first : first + TOGETHER])
 
     async def _tell_queued(self, kept: Submission, key: str, resources_total: int) -> None:
         status = JobStatus(

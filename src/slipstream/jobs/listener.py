@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from slipstream.bus import Bus, BusError, InvalidArgument, Message, Stored, Subscription, Unsupported
+from slipstream.bus.attributes import TRACEPARENT
 from slipstream.jobs.errors import JobsError, MalformedMessage
 from slipstream.jobs.groups import LOGS_IN_FLIGHT, STATUSES_IN_FLIGHT, operator_options
 from slipstream.jobs.ledger import JobSnapshot, Ledger, Told
@@ -16,6 +17,7 @@ from slipstream.jobs.messages import NAME_CHARS_MAX, JobLog, JobStatus, decode
 from slipstream.jobs.provision import ensure_topics
 from slipstream.jobs.publishing import LEDGER
 from slipstream.jobs.streams import OPERATORS, Stream, Streams
+from slipstream.spans import is_looked_at
 
 log = logging.getLogger(__name__)
 
@@ -35,13 +37,20 @@ class Listener:
     """
 
     def __init__(
-        self, bus: Bus, ledger: Ledger, streams: Streams, on_change: Callable[[Sequence[JobSnapshot]], None]
+        self,
+        bus: Bus,
+        ledger: Ledger,
+        streams: Streams,
+        on_change: Callable[[Sequence[JobSnapshot]], None],
+        on_trace: Callable[[str, str], None] = lambda job_id, traceparent: None,
     ) -> None:
-        """`on_change` is told of jobs that are not as they were."""
+        """`on_change` is told of jobs that are not as they were; `on_trace`, where traces are looked at, of the span in
+        which something has happened to a job."""
         self._bus = bus
         self._ledger = ledger
         self._streams = streams
         self._on_change = on_change
+        self._on_trace = on_trace
         self._tasks: list[asyncio.Task[None]] = []
         self._logs: Subscription | None = None
         """Where they cannot be followed."""
@@ -147,10 +156,20 @@ class Listener:
     async def _take_logs(self, stream: Stream, partition: int, batch: Sequence[Stored]) -> None:
         for first in range(0, len(batch), TOGETHER):
             some = batch[first : first + TOGETHER]
-            heard = [each for stored in some if (each := _heard(stored.data, stored.offset)) is not None]
+            heard = [each for stored in some if (each := self._heard(stored)) is not None]
             changed = await self._ledger.fold_logs(stream.topic, partition, heard, some[-1].offset + 1)
             if changed:
                 self._on_change(changed)
+
+    def _heard(self, message: Stored | Message) -> Told | None:
+        try:
+            heard = told(decode(JobLog, message.data), message.offset)
+        except MalformedMessage as error:
+            log.warning("a log is left out: %s", error)
+            return None
+        if heard is not None and is_looked_at():
+            self._on_trace(heard.job_id, message.attributes.get(TRACEPARENT, ""))
+        return heard
 
     async def _is_subscribed(self, stream: Stream) -> bool:
         """False if that cannot be done now."""
@@ -163,7 +182,7 @@ class Listener:
 
     async def _subscribe_to_logs(self, stream: Stream) -> None:
         async def take(message: Message) -> None:
-            heard = _heard(message.data, message.offset)
+            heard = self._heard(message)
             if heard is not None and (changed := await self._ledger.fold_logs(stream.topic, 0, [heard])):
                 self._on_change(changed)
 
@@ -200,11 +219,3 @@ class Listener:
             return
         if await self._ledger.fold_status(status) is not None:
             self._on_change([])  # its handler may be to hear of its end; what was told need not be told once more
-
-
-def _heard(data: bytes, offset: int) -> Told | None:
-    try:
-        return told(decode(JobLog, data), offset)
-    except MalformedMessage as error:
-        log.warning("a log is left out: %s", error)
-        return None

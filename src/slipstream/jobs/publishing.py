@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import secrets
+
+from slipstream.spans import active_span, somewhere_in
 
 PROTOBUF = "application/x-protobuf"
 LEDGER = "ledger"
@@ -14,7 +15,8 @@ def attributes_of(kind: str, job_id: str, trace_id: str = "") -> dict[str, str]:
     """`kind` is the message's name in proto/jobs.proto."""
     attributes = {"contentType": PROTOBUF, "messageType": f"fetchbox.jobs.{kind}", "correlationId": job_id}
     if len(trace_id) == 32:
-        attributes["traceparent"] = f"00-{trace_id}-{secrets.token_hex(8)}-01"
+        active = active_span()
+        attributes["traceparent"] = active if active[3:35] == trace_id else somewhere_in(trace_id)
     return attributes
 
 

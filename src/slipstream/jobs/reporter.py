@@ -13,6 +13,7 @@ from slipstream.jobs.clock import now_ms
 from slipstream.jobs.ledger.telling import STEP, TENANT
 from slipstream.jobs.messages import DownloadTask, JobLog, LogLevel, encode
 from slipstream.jobs.publishing import attributes_of
+from slipstream.spans import active_span
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ class Reporter:
         level: LogLevel = LogLevel.LOG_LEVEL_INFO,
     ) -> asyncio.Future[None]:
         """A step on which nothing depends: it is published soon. Who wants to know awaits the future."""
-        self._drafts.append(Draft(_encoded(task, step, text, level, fields), self._of(task.job_id), task.job_id))
+        self._drafts.append(Draft(_encoded(task, step, text, level, fields), self._of(task), task.job_id))
         if self._stored is None:
             self._stored = asyncio.get_running_loop().create_future()
             self._told.set()
@@ -83,8 +84,11 @@ class Reporter:
         """Safe in the stream when this returns: what became of the task. Raises BusError."""
         await asyncio.shield(self.mention(task, step, text, fields, level))
 
-    def _of(self, job_id: str) -> dict[str, str]:
-        """The very same for those of a job, mostly: the bus then looks at them once."""
+    def _of(self, task: DownloadTask) -> dict[str, str]:
+        """The very same for those of a job, mostly: the bus then looks at them once. With a span they are of that."""
+        job_id = task.job_id
+        if active_span():
+            return attributes_of("JobLog", job_id, task.trace_id)
         if self._attributes[0] != job_id:
             self._attributes = (job_id, attributes_of("JobLog", job_id))
         return self._attributes[1]

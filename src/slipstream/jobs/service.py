@@ -64,7 +64,7 @@ class Service:
         handlers = Handlers(config)
         self.ingress = Ingress(bus, ledger, storages, handlers, settings)
         self.teller = Teller(bus, ledger, handlers, settings)
-        self.listener = Listener(bus, ledger, self._streams, self.teller.note)
+        self.listener = Listener(bus, ledger, self._streams, self.teller.note, self.teller.note_span)
         self.dead_letters = DeadLetters(bus, ledger, self._streams)
         self.log_tail = LogTail(bus, ledger, self._streams)
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 from yarl import URL
 
 from slipstream.bus import Bus
+from slipstream.handling import note
 from slipstream.jobs.burials import Burials
 from slipstream.jobs.download.fetch import Fetched, Fetcher
 from slipstream.jobs.download.proxies import Pools
@@ -26,8 +28,11 @@ from slipstream.jobs.plan import Plan, Planner
 from slipstream.jobs.reporter import Reporter
 from slipstream.jobs.settings import JobSettings
 from slipstream.jobs.storage import StorageFailed
+from slipstream.spans import NOTHING, Attribute, continued, describe, is_looked_at, is_trace_id, mark_failed, span
 
 log = logging.getLogger(__name__)
+
+TRACER = "slipstream.jobs"
 
 ATTEMPT_MAX = 1_000_000
 """What a stranger says were made: there is room for ours above it."""
@@ -90,18 +95,26 @@ class TaskRunner:
         except MalformedMessage as error:
             await self._burials.bury_malformed(handed, error)
             return Ended(Code.SYSTEM_MALFORMED_TASK)
+        note(jobId=task.job_id, resourceId=task.resource_id, attempt=handed.attempt)
+        with _span_of(task, handed) as active:
+            outcome = await self._run(handed, task, began_at, active)
+        if isinstance(outcome, Ended):
+            self._metrics.seconds.observe(outcome.took_s)
+        return outcome
+
+    async def _run(self, handed: Handed, task: DownloadTask, began_at: float, active: Any) -> Outcome:
         attempts = _Attempts(max(handed.attempts, min(task.attempt, ATTEMPT_MAX)))
         code, size = "", 0
         try:
             size = await self._work(handed, task, attempts, began_at)
         except TaskFailed as failure:
+            mark_failed(active, str(failure))
             await self._burials.bury(handed, task, failure, attempts.made)
             code = failure.code
         except _Wait as wait:
+            describe(active, jobs__given_back=wait.why)
             return GivenBack(wait.why, round(wait.pause_s * 1000), attempts.made)
-        took_s = time.perf_counter() - began_at
-        self._metrics.seconds.observe(took_s)
-        return Ended(code, size, took_s)
+        return Ended(code, size, time.perf_counter() - began_at)
 
     async def _work(self, handed: Handed, task: DownloadTask, attempts: _Attempts, began_at: float) -> int:
         """Returns how many bytes were stored."""
@@ -147,10 +160,9 @@ class TaskRunner:
             if self._fetcher.hosts.is_any_held:
                 self._wait_elsewhere(self._fetcher.hosts.delay_s(host_named(task.url)), "its host asked to wait")
             attempts.made += 1
-            proxy = Pools.pick(plan.proxies, attempts.made)
+            note(attempt=attempts.made)
             try:
-                fetched = await self._fetcher.fetch(task.url, plan.headers, spool, proxy=proxy)
-                spool.verify()
+                return await self._attempt(task, plan, spool, attempts.made)
             except TaskFailed as failure:
                 pause_s = self._pause_s(failure, attempts.made)
                 if not failure.is_retryable or attempts.made >= self._settings.max_attempts:
@@ -160,8 +172,20 @@ class TaskRunner:
                     await spool.start_anew()
                 self._wait_elsewhere(pause_s, str(failure))
                 await asyncio.sleep(pause_s)
-            else:
-                return fetched
+
+    async def _attempt(self, task: DownloadTask, plan: Plan, spool: Spool, attempt: int) -> Fetched:
+        proxy = Pools.pick(plan.proxies, attempt)
+        if not is_looked_at():
+            fetched = await self._fetcher.fetch(task.url, plan.headers, spool, proxy=proxy)
+            spool.verify()
+            return fetched
+        # The host alone: an address may have secrets in it.
+        about = {**_about(task), "jobs.attempt": attempt, "server.address": host_named(task.url)}
+        with span("download attempt", TRACER, about, kind="client") as active:
+            fetched = await self._fetcher.fetch(task.url, plan.headers, spool, proxy=proxy)
+            describe(active, http__response__status_code=fetched.status, jobs__bytes=spool.size)
+            spool.verify()
+            return fetched
 
     def _pause_s(self, failure: TaskFailed, attempt: int) -> float:
         """Doubling, with a random part, so that those who failed together do not come again together; and as long as
@@ -192,7 +216,11 @@ class TaskRunner:
         """With attempts of its own: what was downloaded is there, and need not be again."""
         settings = self._settings
         for attempt in range(1, settings.upload_attempts + 1):
-            failure = await self._put(plan, spool, mime)
+            about = {**_about(task), "jobs.attempt": attempt, "jobs.key": plan.key, "jobs.storage": plan.storage.name}
+            with span("store", TRACER, about, kind="client") as active:
+                failure = await self._put(plan, spool, mime)
+                if failure is not None:
+                    mark_failed(active, str(failure))
             if failure is None:
                 return
             if not failure.is_retryable or attempt == settings.upload_attempts:
@@ -213,6 +241,18 @@ class TaskRunner:
             code = Code.UPLOAD_DENIED if error.is_denied else Code.UPLOAD_FAILED
             return TaskFailed(code, str(error), is_retryable=not error.is_denied)
         return None
+
+
+def _span_of(task: DownloadTask, handed: Handed) -> contextlib.AbstractContextManager[Any]:
+    if not is_looked_at():
+        return NOTHING
+    known = task.trace_id if is_trace_id(task.trace_id) else None
+    about = {**_about(task), "jobs.delivery": handed.attempt}
+    return span("task", TRACER, about, traceparent=continued(handed.traceparent, known), kind="consumer")
+
+
+def _about(task: DownloadTask) -> dict[str, Attribute]:
+    return {"jobs.job_id": task.job_id, "jobs.resource_id": task.resource_id, "jobs.type": task.job_type}
 
 
 class _Wait(Exception):

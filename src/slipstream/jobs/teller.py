@@ -15,10 +15,14 @@ from slipstream.jobs.messages import encode
 from slipstream.jobs.publishing import LEDGER, attributes_of
 from slipstream.jobs.settings import JobSettings
 from slipstream.jobs.streams import streams
+from slipstream.spans import NOTHING, span
 
 log = logging.getLogger(__name__)
 
 PAUSE_S_MAX = 10.0
+TRACER = "slipstream.jobs"
+SPANS_MAX = 10_000
+"""Jobs whose spans are remembered; the status of others is in no trace."""
 
 
 class Teller:
@@ -35,6 +39,8 @@ class Teller:
         self._topic = streams(settings.namespace).status.topic
         self._interval_s = settings.status_interval_ms / 1000
         self._changed: dict[str, JobSnapshot] = {}
+        self._spans: dict[str, str] = {}
+        """By job: in which the last has happened to it, where traces are looked at."""
         self._ended = asyncio.Event()
         self._woken = asyncio.Event()
         self._may_finalize = asyncio.Event()
@@ -48,6 +54,13 @@ class Teller:
             if job.is_ended:
                 self._ended.set()
         self._woken.set()
+
+    def note_span(self, job_id: str, traceparent: str) -> None:
+        """Something has happened to this job, in this span."""
+        self._spans.pop(job_id, None)
+        self._spans[job_id] = traceparent
+        while len(self._spans) > SPANS_MAX:
+            del self._spans[next(iter(self._spans))]
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Teller]:
@@ -94,7 +107,10 @@ class Teller:
 
     async def _tell(self, job: JobSnapshot) -> None:
         attributes = {**attributes_of("JobStatus", job.job_id), LEDGER: self._ledger.id}
-        await self._bus.publish(self._topic, encode(job.status()), attributes, job.job_id)
+        about = {"jobs.job_id": job.job_id, "jobs.state": job.state}
+        came = self._spans.pop(job.job_id, "") if job.is_ended else self._spans.get(job.job_id, "")
+        with span("status", TRACER, about, traceparent=came, kind="producer") if came else NOTHING:
+            await self._bus.publish(self._topic, encode(job.status()), attributes, job.job_id)
 
     async def _finalize_for_ever(self) -> None:
         while True:

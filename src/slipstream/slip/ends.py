@@ -21,6 +21,7 @@ from slipstream.slip.ledger import End
 from slipstream.slip.progress import duration_ms
 from slipstream.slip.slip import in_run, is_undoing, life_of, run_of
 from slipstream.slip.topics import EGRESS
+from slipstream.slip.tracing import span_within
 
 log = logging.getLogger(__name__)
 
@@ -50,14 +51,19 @@ class Ends:
         if end is None:
             return
         if not await self._branches.ended(event, None) and self._has_artefact(event):
-            envelope = event.envelope
             try:
-                delivery = replace(event, type=EGRESS)
-                await (await self._outbox.send(envelope.reply_to or EGRESS, delivery, end_id(life_of(event))))
+                await self._deliver(event)
             except InvalidArgument as refusal:  # and so it would be every time
                 await self._undeliverable(event, refusal)
                 return
         await self._tell(event, None)
+
+    async def _deliver(self, event: Event) -> None:
+        envelope = event.envelope
+        topic = envelope.reply_to or EGRESS
+        about = {"correlation_id": envelope.correlation_id, "topic": topic}
+        with span_within("deliver", envelope.trace_id, "producer", about):
+            await (await self._outbox.send(topic, replace(event, type=EGRESS), end_id(life_of(event))))
 
     async def _undeliverable(self, event: Event, refusal: InvalidArgument) -> None:
         """All steps are done, and what came of it is too large for the engine: it is a dead letter, and not lost."""
@@ -113,6 +119,7 @@ class Ends:
         took = duration_ms(envelope.routing_slip[0].started_at, now)
         if failed is None:
             self._completed.inc()
+            log.debug("completed, at %s", envelope.routing_slip[-1].id)
             await self._reporter.tell_end("completed", event, None, now, duration_ms=took)
         else:
             self._dead_lettered.inc()

@@ -13,6 +13,7 @@ from slipstream.slip.event import Envelope, Event, Malformed, encode
 from slipstream.slip.incoming import receive
 from slipstream.slip.routes.duration import seconds
 from slipstream.slip.topics import INGRESS
+from slipstream.slip.tracing import span_within
 
 
 async def submit(
@@ -38,8 +39,10 @@ async def submit(
         timeout_at = clock.now() + dt.timedelta(seconds=seconds("timeout", timeout))
     envelope = Envelope("1", source, correlation_id, trace_id=trace_id, reply_to=reply_to, timeout_at=timeout_at)
     data = _encoded(Event(envelope, event_type, payload))
-    # Without an id for the engine: who submits it again, because there is a route now, means it.
-    await bus.publish(INGRESS, data, {"correlationId": correlation_id}, key=correlation_id)
+    about = {"correlation_id": correlation_id, "type": event_type}
+    with span_within("submit", trace_id, "producer", about):
+        # Without an id for the engine: who submits it again, because there is a route now, means it.
+        await bus.publish(INGRESS, data, {"correlationId": correlation_id}, key=correlation_id)
     return correlation_id
 
 

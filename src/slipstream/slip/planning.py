@@ -19,7 +19,7 @@ from slipstream.slip.kit import Kit
 from slipstream.slip.routes.condition import ConditionFailed
 from slipstream.slip.routes.table import NoRoute, RouteTable
 from slipstream.slip.slip import ROUTER, is_undoing, plan
-from slipstream.slip.tracing import trace_id
+from slipstream.spans import trace_id
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,9 @@ from typing import TypeAlias, TypeVar
 
 from slipstream.bus import Bus, Message, Subscription
 from slipstream.endings import end_tasks
+from slipstream.handling import note, noting
 from slipstream.slip import clock, elsewhere, hints
-from slipstream.slip.control import QUEUE, Begin, Cancel, Deadline, Signal, TimedOut, decode_errand
+from slipstream.slip.control import QUEUE, Begin, Cancel, Deadline, Errand, Signal, TimedOut, decode_errand
 from slipstream.slip.dead_letter import dead_letter
 from slipstream.slip.errors import InvalidSlip
 from slipstream.slip.event import Event, Malformed, StepError, encode
@@ -33,8 +34,9 @@ from slipstream.slip.slip import active, run_of, with_slip
 from slipstream.slip.store import Store, Timer
 from slipstream.slip.timers import Timers
 from slipstream.slip.topics import INGRESS, ROUTER, SIGNALS
-from slipstream.slip.tracing import continued, span
+from slipstream.slip.tracing import span
 from slipstream.slip.tracker import Tracker
+from slipstream.spans import continued, mark_failed
 
 log = logging.getLogger(__name__)
 
@@ -152,10 +154,12 @@ class RunningRouter:
             await self._take_garbled(message, malformed)
             return
         envelope, traceparent = event.envelope, message.attributes.get("traceparent", "")
+        note(correlationId=envelope.correlation_id)
         is_new = message.topic == INGRESS or not envelope.routing_slip
         if is_new:
             traceparent = continued(traceparent, envelope.trace_id)
-        with span("route", traceparent, envelope.trace_id, correlation_id=envelope.correlation_id, type=event.type):
+        about = {"correlation_id": envelope.correlation_id, "type": event.type}
+        with span("route", traceparent, envelope.trace_id, about) as active_span:
             told: list[asyncio.Future[None]] = []
             planned_now = False
             from_elsewhere = not is_new and elsewhere.comes_from_elsewhere(message)
@@ -163,6 +167,7 @@ class RunningRouter:
                 try:
                     event, planned_now = await self._planning.plan(event, traceparent)
                 except Unplannable as unplannable:
+                    mark_failed(active_span, unplannable.error.message or unplannable.error.code)
                     await self._refuse(event, message, unplannable.error)
                     return
                 told = self._planning.announce(event)
@@ -219,13 +224,20 @@ class RunningRouter:
         except Malformed as error:
             await self._kit.outbox.bury_undecoded(message, StepError("malformed", str(error), retryable=False))
             return
+        note(correlationId=signal.correlation_id)
         await self._routing.waiting.hear(signal)
 
     # What is due
 
     async def _run_errand(self, timer: Timer) -> None:
+        errand = decode_errand(timer.value)
+        about = errand.event.envelope if isinstance(errand, Begin) else errand
+        with noting(correlationId=about.correlation_id):
+            await self._run(errand, timer)
+
+    async def _run(self, errand: Errand, timer: Timer) -> None:
         routing = self._routing
-        match decode_errand(timer.value):
+        match errand:
             case Signal() as signal:
                 await routing.waiting.hear(signal)
             case Deadline() as deadline:

@@ -34,6 +34,7 @@ from slipstream.slip.slip import (
     with_step,
 )
 from slipstream.slip.topics import INGRESS, ROUTER
+from slipstream.slip.tracing import rejoined
 from slipstream.slip.waiting import Waiting
 
 log = logging.getLogger(__name__)
@@ -54,6 +55,12 @@ class Routing:
     async def go_on(self, event: Event, *, first_time: bool = False, planned_now: bool = False) -> None:
         """Returns when whatever is next for the message is safe. With `first_time` it is handed out for the first time
         as it is now."""
+        envelope = event.envelope
+        about = {"correlation_id": envelope.correlation_id, "type": event.type}
+        with rejoined("route", envelope.trace_id, about):
+            await self._go_on(event, first_time, planned_now)
+
+    async def _go_on(self, event: Event, first_time: bool, planned_now: bool) -> None:
         end = None
         if not planned_now and (not first_time or _may_be_over(event)):
             end = await self._ledger.end(event.envelope.correlation_id, run_of(event))
@@ -124,6 +131,7 @@ class Routing:
                 if topic in {INGRESS, ROUTER}:
                     raise InvalidArgument(f"{topic} is the router's own: it would come back at once, and so for ever")
                 message_id = f"{dedupe_key(life_of(event), step.id, step.attempt or 0)}:sent"
+                log.debug("step %s: PENDING, and sent to %s", step.id, topic)
                 await (await self._outbox.send(topic, event, message_id, step=step))
             case Wait():
                 await self.waiting.begin(event, step)

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from slipstream import handlers
 from slipstream.bus import InvalidArgument, Message, Reject, Retry, Subscription
 from slipstream.endings import end_tasks
+from slipstream.handling import note
 from slipstream.slip import clock, hints
 from slipstream.slip.advance import Send, advance
 from slipstream.slip.errors import Pause, Skip, StepFailed
@@ -40,8 +41,9 @@ from slipstream.slip.slip import (
     with_step,
 )
 from slipstream.slip.topics import INGRESS, ROUTER
-from slipstream.slip.tracing import mark_failed, span
+from slipstream.slip.tracing import span
 from slipstream.slip.work import Work
+from slipstream.spans import mark_failed
 from slipstream.threads import DaemonThreads
 
 log = logging.getLogger(__name__)
@@ -174,10 +176,12 @@ class RunningStation:
             await self._conclude(event, with_step(event, given_up(step, clock.now(), death)), step, told)
             return
         self._attempts.inc()
+        note(correlationId=event.envelope.correlation_id, stepId=step.id, attempt=attempt)
+        log.debug("step %s: PENDING, and begun", step.id)
         work = Work(event, step, message, self._bus, self._ledger)
         envelope, traceparent = event.envelope, message.attributes.get("traceparent", "")
         about: dict[str, str | int] = {"correlation_id": envelope.correlation_id, "step": step.id, "attempt": attempt}
-        with span(f"step {step.id}", traceparent, envelope.trace_id, **about) as active_span:
+        with span(f"step {step.id}", traceparent, envelope.trace_id, about) as active_span:
             after, data = await self._do(work, step)
             if data is None and (ended := find(after, step.id)) is not None and ended.error is not None:
                 mark_failed(active_span, ended.error.message or ended.error.code)
@@ -313,7 +317,20 @@ class RunningStation:
         took = duration_ms(ended.started_at or step.started_at, ended.ended_at or clock.now())
         if took is not None:
             self._durations.observe(took)
+        _log_outcome(ended)
         return self._reporter.tell_outcome(after, step, ended)
+
+
+def _log_outcome(ended: RoutingStep) -> None:
+    """What is as it should be is for who looks closely: there may be thousands a second."""
+    why = "" if ended.error is None else ended.error.message or ended.error.code
+    match ended.status:
+        case Status.PENDING:
+            log.info("step %s: ERROR, and PENDING once more: %s", ended.id, why)
+        case Status.ERROR:
+            log.warning("step %s: from PENDING to ERROR: %s", ended.id, why)
+        case _:
+            log.debug("step %s: from PENDING to %s", ended.id, ended.status)
 
 
 def _taken_off(after: Event, ended: RoutingStep) -> list[RoutingStep]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -11,12 +9,12 @@ from slipstream.jobs.api.answers import json_answer
 from slipstream.jobs.api.body import read_body
 from slipstream.jobs.refusal import RefusalCode, Refused
 from slipstream.jobs.service import Service
+from slipstream.spans import active_span, describe, span, trace_id
 
 JOB_TYPE = "x-fetchbox-job-type"
 IDEMPOTENCY_KEY = "x-fetchbox-idempotency-key"
 TENANT = "x-fetchbox-tenant"
-
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}\Z")
+TRACER = "slipstream.jobs"
 
 
 class Submissions:
@@ -27,13 +25,21 @@ class Submissions:
         job_type = request.headers.get(JOB_TYPE, "").strip()
         if not job_type:
             raise Refused(RefusalCode.INVALID_PAYLOAD, "say of which type the job is: header X-Fetchbox-Job-Type")
-        accepted = await self._service.ingress.submit(
-            job_type,
-            await read_body(request, self._service.settings.max_manifest_bytes),
-            tenant=_text(request, TENANT),
-            idempotency_key=_text(request, IDEMPOTENCY_KEY) or None,
-            trace_id=_trace_id(request),
-        )
+        came = _traceparent(request)
+        about = {"http.request.method": "POST", "http.route": "/jobs", "jobs.type": job_type}
+        with span("POST /jobs", TRACER, about, traceparent=came, kind="server") as active:
+            try:
+                accepted = await self._service.ingress.submit(
+                    job_type,
+                    await read_body(request, self._service.settings.max_manifest_bytes),
+                    tenant=_text(request, TENANT),
+                    idempotency_key=_text(request, IDEMPOTENCY_KEY) or None,
+                    trace_id=trace_id(active_span() or came) or "",
+                )
+            except Refused as refused:
+                describe(active, http__response__status_code=refused.code.status, jobs__refusal=refused.code.value)
+                raise
+            describe(active, http__response__status_code=202, jobs__job_id=accepted.job_id)
         return json_answer(accepted, 202)
 
 
@@ -46,6 +52,7 @@ def _text(request: Request, name: str) -> str:
         return text
 
 
-def _trace_id(request: Request) -> str:
-    found = _TRACEPARENT.match(request.headers.get("traceparent", "").strip())
-    return found[1] if found else ""
+def _traceparent(request: Request) -> str:
+    """ "" where there is none, or no good one: who sends nonsense gets a trace of its own."""
+    came = request.headers.get("traceparent", "").strip()
+    return came if trace_id(came) else ""

@@ -15,7 +15,7 @@ from slipstream.slip.outbox import RETURNED_FROM
 from slipstream.slip.sealed import NOTHING, SealedEvent, receive_sealed
 from slipstream.slip.slip import active, given_up, is_late, settled, with_step
 from slipstream.slip.topics import DEAD_LETTERS, ROUTER
-from slipstream.slip.tracing import is_trace_id
+from slipstream.spans import is_trace_id
 
 
 class Came(msgspec.Struct, frozen=True, gc=False):

@@ -187,7 +187,7 @@ class JetStreamSource:
             self._is_gone = False
         except BusError as error:
             self._gone_for = f"{self._topic} cannot be consumed: {error}"
-            log.warning("%s; trying on", self._gone_for)
+            log.warning("%s cannot be consumed: %s; trying on", self._topic, error)
             await self._pause()
 
     async def _pause(self) -> None:
