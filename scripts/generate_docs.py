@@ -1,5 +1,5 @@
-"""Writes what follows from the code: the pages of settings, `/v2`, the command line and the tables, and the schemas of
-slips.
+"""Writes what follows from the code: the pages of settings, `/v2`, the command line, the tables and the metrics,
+the schemas of slips, and the dashboard.
 
 `--check` only says whether they are up to date.
 """
@@ -17,6 +17,8 @@ from typing import Any
 
 import click
 
+from scripts import dashboard
+from scripts.metric_docs import render_metrics
 from scripts.settings_docs import render_settings
 from scripts.table_docs import render_tables
 from slipstream.api import JSON, MSGPACK
@@ -302,12 +304,14 @@ PAGES: dict[str, Callable[[], str]] = {
     "command-line.md": render_command_line,
     "tables-reference.md": render_tables,
     "settings-reference.md": render_settings,
+    "metrics.md": render_metrics,
 }
 
 
 def generated() -> dict[Path, str]:
     """Every file with what it should hold."""
     pages = {DOCS / name: render() for name, render in PAGES.items()}
+    pages[dashboard.PATH] = dashboard.dashboard_text()
     return pages | {
         schema.DIRECTORY / f"{name}.json": schema.schema_text(each) for name, each in schema.schemas().items()
     }
@@ -318,7 +322,7 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--check"]:
         return 1 if late else 0
     for path, text in late.items():
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return 0
 

@@ -152,6 +152,7 @@ NOT_MIRRORED = {
     "cli/test_settings.py": "settings.py is one file above the packages, and the command line is where they are given",
     "console/browser/test_pictures.py": "about how all pages look",
     "console/browser/test_pictures_of_work.py": "pictures for the documentation, of several pages",
+    "deploy/test_dashboard.py": "about what is deployed beside the package",
     "docs/test_bus.py": "about the documentation",
     "docs/test_client.py": "about the documentation",
     "docs/test_completeness.py": "about the documentation",
@@ -199,6 +200,7 @@ NOT_MIRRORED = {
     "server/test_shutdown.py": "the end of a server, whichever module has a part in it",
     "store/test_kill.py": "kills a process; about all of the store",
     "test_crash.py": "kills a server under load; about all of it",
+    "test_one_trace.py": "about the traces of all parts together",
     "test_tidy.py": "this one",
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -21,7 +22,7 @@ ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 HTTP = "http/protobuf"
 EXTRA = "traces need libraries that are not installed: pip install 'slipstream[opentelemetry]', or unset {}"
-LAST_SPANS_MS = 5_000
+LAST_SPANS_S = 5.0
 """How long the end of a program waits for a collector to take the last of them."""
 
 
@@ -69,20 +70,30 @@ def traced(service: str) -> Iterator[None]:
     if asked is None:
         yield
         return
-    provider = _provider(service, *asked)
-    if provider is None:
+    found = _provider(service, *asked)
+    if found is None:
         yield
         return
+    provider, exporter = found
     log.info("spans of %s are exported (%s)", provider.resource.attributes["service.name"], asked[1])
     try:
         yield
     finally:
-        if not provider.force_flush(LAST_SPANS_MS):
-            log.warning("the collector has not taken the last spans")
-        provider.shutdown()
+        _conclude(provider, exporter)
 
 
-def _provider(service: str, exporter: str, by: str) -> Any:
+def _conclude(provider: Any, exporter: Any) -> None:
+    """The SDK would wait for a collector that is away as long as it tries to reach it, whatever time it is given."""
+    flushing = threading.Thread(target=provider.force_flush, name="slipstream-last-spans", daemon=True)
+    flushing.start()
+    flushing.join(LAST_SPANS_S)
+    if flushing.is_alive():
+        log.warning("the collector has not taken the last spans")
+        exporter.shutdown()
+    provider.shutdown()
+
+
+def _provider(service: str, kind: str, by: str) -> tuple[Any, Any] | None:
     """None where the program, or who started it, has set up another already."""
     try:
         from opentelemetry import trace  # noqa: PLC0415 - an extra, and only for who asks
@@ -91,7 +102,7 @@ def _provider(service: str, exporter: str, by: str) -> Any:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
 
         made: Callable[[], Any]
-        if exporter == "console":
+        if kind == "console":
             from opentelemetry.sdk.trace.export import ConsoleSpanExporter as made  # noqa: PLC0415,N813
         else:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
@@ -106,10 +117,11 @@ def _provider(service: str, exporter: str, by: str) -> Any:
     if not _is_named():
         about["service.name"] = service
     provider = TracerProvider(resource=Resource.create(about))
-    provider.add_span_processor(BatchSpanProcessor(made()))
+    exporter = made()
+    provider.add_span_processor(BatchSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
     look_again()
-    return provider
+    return provider, exporter
 
 
 def _is_named() -> bool:

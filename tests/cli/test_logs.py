@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from slipstream.bus import Message, open_bus
 from slipstream.cli.logs import JsonFormatter, TextFormatter
 from slipstream.slip import StepFailed, Work, Worker
+from tests.jobs.lab import laboratory
 from tests.slip.lab import lab, table
 
 APPLICATION = logging.getLogger("shop")
@@ -131,6 +132,31 @@ def test_lines_of_a_handler_on_the_bus_have_correlation_id_and_attempt_and_other
     assert "ValueError: once more" in failed["exception"]
     (shown,) = [text for text in lines.text if "ValueError" in text]
     assert shown.splitlines()[0].endswith("[correlationId=c-1 attempt=1]"), "and not behind the traceback"
+
+
+def test_lines_of_a_download_have_job_and_resource(lines: Lines, tmp_path: Path) -> None:
+    jobs = logging.getLogger("slipstream.jobs")
+    jobs.addHandler(lines)
+    jobs.setLevel(logging.DEBUG)
+
+    async def run() -> str:
+        async with laboratory(tmp_path) as seen:
+            job_id = await seen.submit({"page": "http://169.254.0.1/"}, tenant="t")
+            await seen.ended(job_id)
+            return job_id
+
+    try:
+        job_id = asyncio.run(run())
+    finally:
+        jobs.removeHandler(lines)
+        jobs.setLevel(logging.NOTSET)
+    (buried,) = lines.of("slipstream.jobs.burials")
+    assert {name: buried[name] for name in ("correlationId", "jobId", "resourceId", "attempt")} == {
+        "correlationId": job_id,
+        "jobId": job_id,
+        "resourceId": "page",
+        "attempt": 1,
+    }
 
 
 def test_a_name_that_would_be_an_order_to_a_terminal_is_shown_and_not_obeyed(lines: Lines) -> None:

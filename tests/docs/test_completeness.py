@@ -39,6 +39,7 @@ from tests.docs.pages import (
     CONFIGURATION,
     FROM_DRIFTQ,
     JOBS,
+    METRICS,
     OPERATIONS,
     PAGES,
     PIPELINE,
@@ -275,6 +276,7 @@ def test_every_metric_is_in_the_table_and_no_other(shared: ServerProcess) -> Non
 
 def test_no_page_speaks_of_a_metric_that_is_not_there() -> None:
     table = {row[0].strip("`") for page in (OPERATIONS, BUS, SLIPS, JOBS) for row in rows(section(page, "Metrics"))}
+    table |= {row[0].strip("`") for row in rows(METRICS.read_text())}
     spoken = {name for name in quoted(ALL_TEXT) if re.fullmatch(r"slipstream_[a-z_]+|[a-z_]+_total", name)}
     assert spoken - {"slipstream_broker", "resources_total"} <= table  # a fixture, and a column
 

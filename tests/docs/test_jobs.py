@@ -17,7 +17,7 @@ from slipstream.jobs.download.proxies import Pools
 from slipstream.jobs.failure import Code
 from slipstream.jobs.handler import JobHandler
 from slipstream.jobs.manifest import Manifest, Resource
-from slipstream.jobs.metrics import metrics_in
+from slipstream.jobs.metrics import metrics_in, service_metrics_in
 from slipstream.jobs.refusal import RefusalCode
 from slipstream.jobs.settings import describe_settings
 from tests.client.loop import in_loop
@@ -47,6 +47,7 @@ def test_no_page_speaks_of_a_variable_that_is_not_there(page: Path) -> None:
 def test_every_metric_is_in_the_table_and_no_other() -> None:
     registry = CollectorRegistry()
     metrics_in(registry)
+    service_metrics_in(registry)
     there = {metric.name + ("_total" if metric.type == "counter" else "") for metric in registry.collect()}
     assert first_cells("Metrics") == there
 

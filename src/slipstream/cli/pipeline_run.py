@@ -80,6 +80,7 @@ def run(
       slipstream pipeline run --once --table job_snapshots
       slipstream pipeline run --once --from-scratch --tables /srv/tables
     """
+    from slipstream.pipeline.metrics import Counting  # noqa: PLC0415
     from slipstream.pipeline.queries import queries_of  # noqa: PLC0415 - --help needs none of this
     from slipstream.pipeline.run import start_over  # noqa: PLC0415
     from slipstream.pipeline.watch import Watches  # noqa: PLC0415
@@ -92,7 +93,7 @@ def run(
         queries = queries_of(tables_wanted)
         show = Show(output)
         health.starting("Spark is being started")
-        with opened(given, show, Watches(show, Pulse(health))) as found, show:
+        with opened(given, show, Watches(show, Pulse(health), Counting())) as found, show:
 
             def stop() -> None:
                 health.stopping()

@@ -36,6 +36,7 @@ def run_on_spark(
     from slipstream.bus import load_settings as bus_settings  # noqa: PLC0415 - --help needs none of this
     from slipstream.pipeline.session import spark_session  # noqa: PLC0415
     from slipstream.pipeline.settings import load_settings  # noqa: PLC0415
+    from slipstream.pipeline.steps.metrics import Counting  # noqa: PLC0415
     from slipstream.pipeline.steps.pauses import stored_pauses  # noqa: PLC0415
     from slipstream.pipeline.steps.service import check_steps, ensure_topics, run_steps, send_along  # noqa: PLC0415
 
@@ -66,7 +67,12 @@ def run_on_spark(
             send_along(spark, steps, settings.master, settings.remote, Path(folder))
             names = ", ".join(step.step_id for step in steps)
             output.note(f"[dim]{escape(names)} at work; stop with SIGTERM or Ctrl-C[/]")
-            show = Show(output)
+            show, counting = Show(output), Counting(steps)
+
+            def told(each: Told) -> None:
+                show.told(each)
+                counting.told(each)
+
             health.ready(waiting.reason)
             run_steps(
                 spark,
@@ -75,7 +81,7 @@ def run_on_spark(
                 stop,
                 prefix=bus.prefix,
                 held=held,
-                told=show.told,
+                told=told,
                 waits=waiting.told,
                 turned=health.beat,
                 once=once,

@@ -24,6 +24,7 @@ from slipstream.jobs.keys import manifest_key
 from slipstream.jobs.ledger import Ledger, LedgerUnavailable, Submission
 from slipstream.jobs.manifest import InvalidManifest, Manifest, check_manifest, decode_manifest, encode_manifest
 from slipstream.jobs.messages import DownloadTask, JobState, JobStatus, check_trace_id, encode, encode_task
+from slipstream.jobs.metrics import service_metrics_in
 from slipstream.jobs.publishing import LEDGER, attributes_of, message_id
 from slipstream.jobs.rate import Rate
 from slipstream.jobs.refusal import RefusalCode, Refused
@@ -74,6 +75,7 @@ class Ingress:
         self._settings = settings
         self._streams = streams(settings.namespace)
         self._rate = Rate(settings.rate_per_s, settings.rate_burst)
+        self._metrics = service_metrics_in(bus.registry)
         self._at_work: dict[str, _Turn] = {}
         """By job: a request that is repeated while it is being answered waits for it."""
         self._left = asyncio.Event()
@@ -105,6 +107,21 @@ class Ingress:
         Example:
             accepted = await ingress.submit("photos", manifest, idempotency_key="crawl-17")
         """
+        try:
+            accepted = await self._submit(job_type, data, tenant, idempotency_key, trace_id)
+        except Refused as refused:
+            self.count_refused(refused)
+            raise
+        self._metrics.accepted.inc()
+        return accepted
+
+    def count_refused(self, refused: Refused) -> None:
+        """Also by who does not even get here with it."""
+        self._metrics.submissions.labels("refused", refused.code.value).inc()
+
+    async def _submit(
+        self, job_type: str, data: bytes, tenant: str, idempotency_key: str | None, trace_id: str
+    ) -> Accepted:
         if len(tenant) > TENANT_CHARS_MAX or (idempotency_key is not None and len(idempotency_key) > KEY_CHARS_MAX):
             raise Refused(
                 RefusalCode.INVALID_PAYLOAD,

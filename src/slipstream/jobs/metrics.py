@@ -1,11 +1,24 @@
-"""What a worker counts. What is in its hands is `messages_inflight` of the bus: its group is `workers`."""
+"""What workers and the service count. What is in the hands of a worker is `messages_inflight` of the bus: its group is
+`workers`."""
 
 from __future__ import annotations
 
+import functools
+import math
+import time
 import weakref
+from typing import TYPE_CHECKING
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
+from slipstream.jobs.errors import JobsError
+
+if TYPE_CHECKING:
+    from slipstream.jobs.ledger import Ledger
+
+STATES = ("queued", "in_progress", "partial", "completed", "failed")
+COUNTS_S = 1.0
+"""So old the counts of the ledger may be."""
 SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800)
 
 
@@ -33,4 +46,59 @@ def metrics_in(registry: CollectorRegistry | None) -> JobMetrics:
     found = _by_registry.get(registry)
     if found is None:
         found = _by_registry[registry] = JobMetrics(registry)
+    return found
+
+
+class ServiceMetrics:
+    """Of the one process that takes jobs and counts them."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.submissions = Counter(
+            "jobs_submissions",
+            "Jobs that somebody submitted: accepted, refused.",
+            ["outcome", "code"],
+            registry=registry,
+        )
+        self.by_state = Gauge(
+            "jobs_by_state",
+            "Jobs in the ledger: queued, in_progress, partial, completed, failed.",
+            ["state"],
+            registry=registry,
+        )
+        self.accepted = self.submissions.labels("accepted", "")
+
+    def count_in(self, ledger: Ledger) -> None:
+        """From now on the states are those of this ledger, as it says when somebody asks."""
+        counts = _Counts(ledger)
+        for state in STATES:
+            self.by_state.labels(state).set_function(functools.partial(counts.of, state))
+
+
+class _Counts:
+    """Read once for all states: of a million jobs that takes a moment."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._read_at = -COUNTS_S
+        self._counts: dict[str, int] = {}
+
+    def of(self, state: str) -> float:
+        """Not a number where nobody can say."""
+        if time.monotonic() - self._read_at >= COUNTS_S:
+            try:
+                self._counts = self._ledger.counts()
+            except JobsError:
+                return math.nan
+            self._read_at = time.monotonic()
+        return self._counts.get(state, 0)
+
+
+_by_registry_of_services: weakref.WeakKeyDictionary[CollectorRegistry, ServiceMetrics] = weakref.WeakKeyDictionary()
+
+
+def service_metrics_in(registry: CollectorRegistry | None) -> ServiceMetrics:
+    registry = registry or REGISTRY
+    found = _by_registry_of_services.get(registry)
+    if found is None:
+        found = _by_registry_of_services[registry] = ServiceMetrics(registry)
     return found

@@ -21,6 +21,7 @@ from slipstream.jobs.keys import is_resource_key, manifest_key
 from slipstream.jobs.ledger import JobSnapshot, Ledger, open_ledger
 from slipstream.jobs.listener import Listener
 from slipstream.jobs.log_tail import LogTail
+from slipstream.jobs.metrics import service_metrics_in
 from slipstream.jobs.provision import ensure_groups, ensure_topics
 from slipstream.jobs.settings import JobSettings, load_settings
 from slipstream.jobs.storage import Storage, Storages
@@ -67,6 +68,7 @@ class Service:
         self.listener = Listener(bus, ledger, self._streams, self.teller.note, self.teller.note_span)
         self.dead_letters = DeadLetters(bus, ledger, self._streams)
         self.log_tail = LogTail(bus, ledger, self._streams)
+        service_metrics_in(bus.registry).count_in(ledger)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Service]:

@@ -23,15 +23,14 @@ class Submissions:
 
     async def submit(self, request: Request) -> Response:
         job_type = request.headers.get(JOB_TYPE, "").strip()
-        if not job_type:
-            raise Refused(RefusalCode.INVALID_PAYLOAD, "say of which type the job is: header X-Fetchbox-Job-Type")
         came = _traceparent(request)
         about = {"http.request.method": "POST", "http.route": "/jobs", "jobs.type": job_type}
         with span("POST /jobs", TRACER, about, traceparent=came, kind="server") as active:
             try:
+                body = await self._read(request, job_type)
                 accepted = await self._service.ingress.submit(
                     job_type,
-                    await read_body(request, self._service.settings.max_manifest_bytes),
+                    body,
                     tenant=_text(request, TENANT),
                     idempotency_key=_text(request, IDEMPOTENCY_KEY) or None,
                     trace_id=trace_id(active_span() or came) or "",
@@ -41,6 +40,19 @@ class Submissions:
                 raise
             describe(active, http__response__status_code=202, jobs__job_id=accepted.job_id)
         return json_answer(accepted, 202)
+
+    async def _read(self, request: Request, job_type: str) -> bytes:
+        try:
+            _check_type(job_type)
+            return await read_body(request, self._service.settings.max_manifest_bytes)
+        except Refused as refused:
+            self._service.ingress.count_refused(refused)
+            raise
+
+
+def _check_type(job_type: str) -> None:
+    if not job_type:
+        raise Refused(RefusalCode.INVALID_PAYLOAD, "say of which type the job is: header X-Fetchbox-Job-Type")
 
 
 def _text(request: Request, name: str) -> str:
