@@ -39,10 +39,10 @@ bench-quick: setup ## without the five million messages
 	$(BIN)/python -m bench --quick $(ARGS)
 
 docs: setup ## the site of docs/, into site/; a link that leads nowhere is an error
-	$(BIN)/mkdocs build --strict --clean --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean --quiet
 
 docs-serve: setup ## the site at http://127.0.0.1:8000, made anew while you write
-	$(BIN)/mkdocs serve --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --strict
 
 setup: $(STAMP) ## install what is needed into .venv; the others do that by themselves
 

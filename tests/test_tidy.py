@@ -157,6 +157,7 @@ NOT_MIRRORED = {
     "docs/test_client.py": "about the documentation",
     "docs/test_completeness.py": "about the documentation",
     "docs/test_examples.py": "about the documentation",
+    "docs/test_how_to.py": "about the documentation",
     "docs/test_jobs.py": "about the documentation",
     "docs/test_links.py": "about the documentation",
     "docs/test_messaging.py": "about the documentation",

@@ -43,7 +43,7 @@ class Example(NamedTuple):
 def examples(page: Path) -> list[Example]:
     """What is to be run, without the programs, which are files of their own."""
     found = fences(page.read_text())
-    following = [*found[1:], ("", "")]
+    following = [*found, ("", "")][1:]
     return [
         Example(language, text, after if kind == "text" else "")
         for (language, text), (kind, after) in zip(found, following, strict=True)

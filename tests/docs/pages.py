@@ -11,6 +11,7 @@ from scripts import generate_docs
 ROOT = Path(__file__).parent.parent.parent
 README = ROOT / "README.md"
 QUICK_START = ROOT / "docs" / "quick-start.md"
+HOW_TO = ROOT / "docs" / "how-to"
 FIRST_MINUTE = ROOT / "docs" / "first-minute.md"
 TOUR = ROOT / "docs" / "tour.md"
 FROM_DRIFTQ = ROOT / "docs" / "from-driftq.md"

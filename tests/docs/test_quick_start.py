@@ -13,16 +13,13 @@ from pathlib import Path
 import pytest
 
 from tests.bus.sites.site import free_port
-from tests.docs.examples import BIN, plain
-from tests.docs.pages import QUICK_START, ROOT, Command, blocks, commands, section
+from tests.docs.examples import BIN
+from tests.docs.following import follow
+from tests.docs.pages import QUICK_START, ROOT, blocks, commands, section
 from tests.program import PATIENCE_S, Program
 
 PARTS = {"broker": "--port", **{name: f"--{name}-port" for name in ("jobs", "downloads", "slips", "pipeline", "console")}}
 FILES = "127.83.0.1"
-
-LOOKS = re.compile(r"slipstream (slip show|table sql|jobs list|jobs dlq list)\b")
-"""Commands that change nothing: what they show may need a moment to come about, for a person as for this test."""
-
 
 class Platform:
     """`slipstream up` in a folder, on free ports, and a shell there in which the commands find it."""
@@ -93,33 +90,7 @@ def test_the_quick_start_goes_as_it_says(platform: Platform) -> None:
     (serve,) = [block for block in blocks(QUICK_START, "sh") if "http.server" in block]
     platform.serve_files(serve)
     for command in typed:
-        follow(platform, command)
-
-
-def follow(platform: Platform, command: Command) -> None:
-    """One command, and again if it only looks, until it prints what the page says."""
-    until = time.monotonic() + PATIENCE_S
-    while True:
-        printed = platform.type(command.line)
-        if steady(printed) == steady(command.output):
-            return
-        if not LOOKS.match(command.line) or time.monotonic() > until:
-            assert steady(printed) == steady(command.output), f"{command.line}\n{platform.up.said}"
-        time.sleep(0.2)
-
-
-def steady(output: str) -> str:
-    """Without what depends on when, where and how fast it was."""
-    for pattern, instead in (
-        (r".* (?:queued|in_progress): .*\n", ""),  # while it was under way
-        (r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "JOB"),
-        (r"trace [0-9a-f]{32}", "trace ID"),
-        (r"(?:\d{4}-\d\d-\d\d )?\b\d\d:\d\d:\d\d\b(?!\.)", "TIME"),
-        (r"<?\d[\d.,]* (?:ms|s)\b", "DURATION"),
-        (r"[·█─]+", ""),
-    ):
-        output = re.sub(pattern, instead, output)
-    return plain(output)
+        follow(command, platform.type, lambda: platform.up.said)
 
 
 def test_it_begins_and_ends_with_make() -> None:
