@@ -218,7 +218,7 @@ def _kind(schema: dict[str, Any]) -> str:
         case "array" if "prefixItems" in schema:
             return "array"
         case "array":
-            return f"array of {_kind(schema['items'])}"
+            return f"array of {_kind(schema['items'])}" if "items" in schema else "array"
         case "object" if "additionalProperties" in schema:
             return "map of text"
         case "string" if schema.get("format") == "date-time":

@@ -91,9 +91,7 @@ def test_messages_that_are_not_due_wait_for_nobody() -> None:
 
 def test_a_group_that_works_and_does_not_keep_up_is_behind() -> None:
     problem = only(groups=(group(lag=90_000, in_flight=100, consumers=2, oldest_ms=12 * MINUTE_MS),))
-    assert problem.text == (
-        "group enrichers of tasks.enrich is behind: 90,000 waiting, the oldest for 12 min"
-    )
+    assert problem.text == ("group enrichers of tasks.enrich is behind: 90,000 waiting, the oldest for 12 min")
     assert problem.level == "warning"
 
 

@@ -18,8 +18,12 @@ from tests.docs.following import follow
 from tests.docs.pages import QUICK_START, ROOT, blocks, commands, section
 from tests.program import PATIENCE_S, Program
 
-PARTS = {"broker": "--port", **{name: f"--{name}-port" for name in ("jobs", "downloads", "slips", "pipeline", "console")}}
+PARTS = {
+    "broker": "--port",
+    **{name: f"--{name}-port" for name in ("jobs", "downloads", "slips", "pipeline", "console")},
+}
 FILES = "127.83.0.1"
+
 
 class Platform:
     """`slipstream up` in a folder, on free ports, and a shell there in which the commands find it."""
