@@ -117,13 +117,13 @@ async def _send(scene: Scene, bus: Bus, attachment: str, run: str) -> Slips:
 
 async def _bill(scene: Scene, client: AsyncClient, run: str) -> Orders:
     found = await within(scene, bill(client, run, scene.tell))
-    scene.ended(f"{found.billed} billed, one dead letter in {found.letter.topic}")
+    scene.ended(f"{found.billed} billed, two dead letters in {found.letter.topic}")
     return found
 
 
 async def _redrive(scene: Scene, client: AsyncClient, run: str, orders: Orders) -> None:
     order = await within(scene, redrive(client, run, orders.letter, scene.tell))
-    scene.ended(f"the dead letter was sent back, and order {order['number']} is billed")
+    scene.ended(f"a dead letter was sent back, and order {order['number']} is billed; the other is left for you")
 
 
 def _say_where(show: DemoShow, place: Place, data: Path, downloads: Downloads, slips: Slips) -> None:
@@ -137,7 +137,7 @@ def _say_where(show: DemoShow, place: Place, data: Path, downloads: Downloads, s
     show.link("a refund that was undone", f"{console}#/slips/{slips.undone}")
     show.link("a job of which not all could be had", f"{console}#/jobs/{downloads.partial.job_id}")
     if place.broker:
-        show.link("the dead letter that was sent back", f"{console}#/dead-letters?topic={TOPIC}&redriven=true")
+        show.link("a dead letter to look at, or send back", f"{console}#/dead-letters?topic={TOPIC}")
     show.link("the tables, and the plots", f"{console}#/pipeline")
     if not place.console:
         bus = "" if place.broker else " --bus nats"

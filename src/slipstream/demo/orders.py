@@ -1,4 +1,4 @@
-"""The third scene: a consumer with a bug, the dead letter it leaves, and a redrive once the bug is mended."""
+"""The third scene: a consumer with a bug, the dead letters it leaves, and a redrive once the bug is mended."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ PARTITIONS = 2
 ORDERS = 20
 BAD = 13
 """The number of the order whose amount is a word."""
+LEFT = 17
+"""The number of the order that has no amount: its dead letter is left to who looks at the console."""
+AMOUNTS = {BAD: "twelve", LEFT: None}
 LETTER_S = 15.0
 
 
@@ -27,11 +30,11 @@ class Orders(msgspec.Struct, frozen=True):
 
 
 async def bill(client: AsyncClient, run: str, tell: Tell) -> Orders:
-    """Produces orders and bills them, but for the one that the consumer does not understand."""
+    """Produces orders and bills them, but for the two that the consumer does not understand."""
     await client.create_topic(TOPIC, PARTITIONS)
     tell(0, ORDERS)
     for number in range(1, ORDERS + 1):
-        order = {"run": run, "number": number, "amount": "twelve" if number == BAD else 10 + number}
+        order = {"run": run, "number": number, "amount": AMOUNTS.get(number, 10 + number)}
         await client.produce(TOPIC, json.dumps(order), key=f"customer-{number % 5}")
     seen: dict[int, bool] = {}
 
@@ -82,10 +85,14 @@ async def _consume(client: AsyncClient, handle: Any, is_done: Any) -> None:
 
 
 async def _letter(client: AsyncClient, run: str) -> DeadLetterItem[bytes]:
-    """The broker has it when the consumer's no has arrived."""
+    """The one that can be mended. The broker has them when the consumer's no has arrived."""
     async with asyncio.timeout(LETTER_S):
         while True:
+            letters = {}
             async for letter in client.dead_letters(TOPIC, redriven=False):
-                if json.loads(letter.value).get("run") == run:
-                    return letter
+                order = json.loads(letter.value)
+                if order.get("run") == run:
+                    letters[order["number"]] = letter
+            if letters.keys() == AMOUNTS.keys():
+                return letters[BAD]
             await asyncio.sleep(0.1)

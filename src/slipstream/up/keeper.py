@@ -58,6 +58,8 @@ class Keeper:
         self._stopping = asyncio.Event()
         self._process: Process | None = None
         self._ready_at = 0.0
+        self._ended_before = ""
+        """How, for who looks at it after it has come back."""
 
     async def keep(self, others: Mapping[str, Keeper]) -> None:
         """Returns when it is stopped, or to start it again would not help."""
@@ -74,6 +76,7 @@ class Keeper:
                     return
                 if self._was_well():
                     pause_ms = self._settings.restart_base_ms
+                self._ended_before = f"ended before: {reason}"
                 self._enter("crashed", f"{reason}; started again in {pause_ms / 1000:g} s")
                 if not await self._unless_stopped(asyncio.sleep(pause_ms / 1000)):
                     break
@@ -127,7 +130,7 @@ class Keeper:
             self._hear(f"{self.part.command[0]} cannot be started: {error.strerror}".encode())
             return NOT_FOUND
         self._process, self._ready_at = process, 0.0
-        self._enter("starting", "", process.pid)
+        self._enter("starting", self._ended_before, process.pid)
         becoming = asyncio.create_task(self._become_ready())
         try:
             return await process.ended()
@@ -138,11 +141,11 @@ class Keeper:
 
     async def _become_ready(self) -> None:
         if self.part.health:
-            await until_ready(self.part.health, lambda reason: self._enter("starting", reason))
+            await until_ready(self.part.health, lambda reason: self._enter("starting", reason or self._ended_before))
         self._ready_at = time.monotonic()
         self.has_been_ready = True
         self.ready.set()
-        self._enter("running", "")
+        self._enter("running", self._ended_before)
 
     def _hear(self, line: bytes) -> None:
         self._listener.said(self.part.name, self._said.add(line))

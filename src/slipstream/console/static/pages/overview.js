@@ -32,21 +32,21 @@ function unknown(state) {
 
 function drawn({ now, history }) {
   return [
-    h("div", { class: "numbers" }, NUMBERS.map(([label, name, text, meaning]) => number(label, text(now[name]), meaning, history?.[name] ?? [], name, now))),
+    h("div", { class: "numbers" }, NUMBERS.map(([label, name, text, meaning]) => number(label, text(now[name]), meaning, history, name, now))),
     h("section", { "aria-labelledby": "wrong" }, h("h2", { id: "wrong" }, "What needs attention"), problems(now.problems)),
     now.parts.length ? h("section", { "aria-labelledby": "parts" }, h("h2", { id: "parts" }, "What runs"), parts(now.parts)) : null,
     h("section", { "aria-labelledby": "busy" }, h("h2", { id: "busy" }, "Busiest topics"), busiest(now.topics)),
   ];
 }
 
-function number(label, value, meaning, values, name, now) {
+function number(label, value, meaning, history, name, now) {
   const needsLook = name === "dead_letters" && now.dead_letters > 0;
   return h(
     "div",
     { class: `number-card${needsLook ? " attention" : ""}`, title: meaning },
     h("span", { class: "label" }, label),
     h("strong", {}, value),
-    spark(values),
+    spark(history?.[name] ?? [], history?.time_ms ?? [], now.time_ms),
     h("span", { class: "soft small" }, "last 10 min"),
   );
 }
@@ -62,7 +62,7 @@ function problems(found) {
         { class: `problem ${each.level}`, key: each.link + each.text.replace(/[\d.,]+/g, "#") },
         h("span", { class: "level" }, LEVELS[each.level]),
         h("span", { class: "words" }, each.text, each.detail ? h("span", { class: "soft" }, " ", each.detail) : null),
-        each.link ? h("a", { class: "button", href: each.link }, each.action || "open") : null,
+        each.link && each.link !== "#/" ? h("a", { class: "button", href: each.link }, each.action || "open") : null,
       ),
     ),
   );
@@ -72,16 +72,22 @@ function parts(found) {
   const words = { running: "running", starting: "starting", crashed: "crashed, starts again", waiting: "waits to start again", stopped: "stopped" };
   return table(
     [
-      { label: "Part", value: (part) => part.name },
+      { label: "Part", value: partName },
       { label: "State", value: (part) => h("span", { class: `state ${part.state === "running" ? "good" : part.state === "starting" ? "" : "bad"}` }, h("span", { class: "dot", "aria-hidden": "true" }), words[part.state] ?? part.state) },
       { label: "Since", value: (part) => since(part.since_ms) },
       { label: "Restarts", number: true, value: (part) => count(part.restarts) },
       { label: "Where", value: (part) => (part.url ? h("code", {}, part.url) : "–") },
-      { label: "Last word", class: "wide", value: (part) => part.reason || "" },
+      { label: "", class: "wide", value: (part) => part.reason || "" },
     ],
     found,
     { label: "what runs", key: (part) => part.name },
   );
+}
+
+/** With what it said last, for who opens it. */
+function partName(part) {
+  if (!part.log?.length) return part.name;
+  return h("details", { class: "part-log" }, h("summary", {}, part.name), h("pre", {}, part.log.join("\n")));
 }
 
 function busiest(topics) {
