@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +49,11 @@ async def listening(app: ASGIApp) -> AsyncIterator[str]:
         await task
 
 
-async def ask(url: str, method: str = "GET", **how: Any) -> tuple[int, Any, dict[str, str]]:
+async def ask(url: str, method: str = "GET", **how: Any) -> tuple[int, Any, Mapping[str, str]]:
     """Status, JSON and headers."""
     async with aiohttp.ClientSession() as session, session.request(method, url, **how) as answer:
         body = await answer.read()
-        return answer.status, json.loads(body) if body else None, dict(answer.headers)
+        return answer.status, json.loads(body) if body else None, answer.headers
 
 
 async def events(url: str, **headers: str) -> AsyncGenerator[tuple[str, Any], None]:

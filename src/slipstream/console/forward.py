@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -143,8 +144,8 @@ class Forwarder:
         import aiohttp  # noqa: PLC0415
 
         request = Request(scope)
-        cause = error.os_error.strerror if isinstance(error, aiohttp.ClientConnectorError) else None
-        reason = cause or str(error) or type(error).__name__
+        number = error.errno if isinstance(error, aiohttp.ClientConnectorError) else None
+        reason = os.strerror(number) if number else str(error) or type(error).__name__
         if isinstance(error, aiohttp.ClientConnectorError | TimeoutError):
             message = f"{self._what} does not answer at {self.url} ({reason}): start it with `{self._start}`"
             response = error_answer(request, 503, "UNAVAILABLE", message, retry_after_s=1)

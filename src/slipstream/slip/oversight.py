@@ -141,8 +141,12 @@ class Oversight:
                 unmoved_ms = self.settings.stuck_after_ms if unmoved_ms is None else unmoved_ms
                 before_ms = clock.now_ms() - unmoved_ms
                 return await self.store.tracked(ended=False, moved_before_ms=before_ms, limit=LOOKED_AT)
-            case "under-way" | "waiting":
+            case "under-way":
                 return await self.store.tracked(ended=False, limit=LOOKED_AT)
+            case "waiting":
+                # Those that nobody could wait for are not looked at one by one: most are at work.
+                under_way = await self.store.tracked(ended=False, limit=LOOKED_AT)
+                return [each for each in under_way if each.state in ("waiting", "forked")]
         ended = await self.store.tracked(ended=True, limit=LOOKED_AT)
         return [each for each in ended if each.state == kind]
 
