@@ -114,8 +114,12 @@ def test_a_time_that_is_none_is_said(open_page: OpenPage, shared: ServerProcess,
 
 def test_it_follows_what_is_stored(open_page: OpenPage, shared: ServerProcess, log: str) -> None:
     page = open_page(shared.base, f"#/topics/{log}")
+    page.get_by_label("Begin with").select_option("offset")
+    page.get_by_role("button", name="Look").click()
+    expect(rows(page).first.get_by_role("link")).to_have_text("0")
     page.get_by_role("button", name="Follow").click()
     expect(page.get_by_text("following ·")).to_be_visible()
+    expect(page.get_by_label("Begin with")).to_have_value("newest")
     for number in (120, 121):
         produce(shared, log, range(number, number + 1))
         expect(rows(page).first).to_contain_text(f"number {number}")
@@ -176,3 +180,18 @@ def test_large_messages_are_all_there(open_page: OpenPage, shared: ServerProcess
     page = open_page(shared.base, f"#/topics/{topic}")
     expect(rows(page).first.get_by_role("link")).to_have_text("8")
     assert offsets(page) == list(range(8, -1, -1))
+
+
+def test_of_very_many_partitions_it_says_what_is_left_out(
+    open_page: OpenPage, shared: ServerProcess, topic: str
+) -> None:
+    wide = f"{topic}-wide"
+    shared.create(wide, 70)
+    messages = [{"value": f"in {number}", "envelope": {"partition_override": number}} for number in range(70)]
+    assert shared.post("/v2/produce", {"topic": wide, "messages": messages}).status_code == 200
+    page = open_page(shared.base, f"#/topics/{wide}")
+    expect(page.get_by_text("Of 70 partitions with messages the first 64 are looked at")).to_be_visible()
+    expect(rows(page).first.get_by_role("link")).to_have_text("63")
+    page.get_by_role("combobox", name="Partition").select_option("69")
+    expect(rows(page)).to_have_count(1)
+    expect(rows(page)).to_contain_text("in 69")

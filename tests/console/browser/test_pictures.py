@@ -13,14 +13,16 @@ from tests.console.browser.scene import furnish, visited
 from tests.server_process import ServerProcess
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory, chromium: str) -> Iterator[ServerProcess]:
     server = ServerProcess(tmp_path_factory.mktemp("shop"))
     server.start()
-    furnish(server)
-    with visited(server):
-        yield server
-    server.kill()
+    try:
+        furnish(server)
+        with visited(server):
+            yield server
+    finally:
+        server.kill()
 
 
 def topics(page: Page) -> None:

@@ -90,6 +90,7 @@ def test_topics_are_listed_by_name_with_their_sums(shared: ServerProcess, v2: V2
     v2.fetch()
     (mine,) = [each for each in v2.call("GET", "/v2/topics")["topics"] if each["name"] == v2.topic]
     assert (mine["messages"], mine["bytes"], mine["groups"], mine["lag"]) == (2, 5, 1, 2)
+    assert (mine["retention_ms"], mine["retention_bytes"]) == (7 * 86_400_000, 0)
 
 
 def test_configuration_is_changed_reset_and_kept(start_server: StartServer) -> None:

@@ -74,6 +74,7 @@ function adopt(old, fresh) {
     if (old.nodeValue !== fresh.nodeValue) old.nodeValue = fresh.nodeValue;
     return;
   }
+  keepUp(old, fresh);
   for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   for (const { name } of [...old.attributes]) {
     const isTheirs = name === "open" && (old.nodeName === "DETAILS" || old.nodeName === "DIALOG");
@@ -82,6 +83,15 @@ function adopt(old, fresh) {
   for (const name of HANDLERS) if (old[name] !== fresh[name]) old[name] = fresh[name];
   if (fresh.data !== undefined) old.data = fresh.data;
   else if (!old.localName.includes("-")) reconcile(old, [...fresh.childNodes]);
+}
+
+/** What a person has changed no longer follows its attribute: it is told where the page means something else by now. */
+function keepUp(old, fresh) {
+  const has = (node, name) => node.hasAttribute(name);
+  if (old.nodeName === "OPTION" && has(old, "selected") !== has(fresh, "selected")) old.selected = has(fresh, "selected");
+  if (old.nodeName !== "INPUT" || old === document.activeElement) return;
+  if (has(old, "checked") !== has(fresh, "checked")) old.checked = has(fresh, "checked");
+  if (old.getAttribute("value") !== fresh.getAttribute("value")) old.value = fresh.getAttribute("value") ?? "";
 }
 
 /** For what a custom element draws inside of itself. */

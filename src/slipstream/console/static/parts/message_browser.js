@@ -24,6 +24,7 @@ export class MessageBrowser {
     this.window = null;
     this.error = null;
     this.isBusy = false;
+    this.turns = 0;
     this.following = null;
     this.opened = null;
     this.partitions = [];
@@ -39,8 +40,14 @@ export class MessageBrowser {
 
   #chosen() {
     if (this.partition !== "") return this.partitions.filter(({ partition }) => String(partition) === this.partition);
-    const filled = this.partitions.filter(({ messages }) => messages);
-    return (filled.length <= ALL_MAX ? this.partitions : filled).slice(0, Math.max(ALL_MAX, 1));
+    if (this.partitions.length <= ALL_MAX) return this.partitions;
+    return this.partitions.filter(({ messages }) => messages).slice(0, ALL_MAX);
+  }
+
+  #leftOut() {
+    const filled = this.partitions.filter(({ messages }) => messages).length;
+    if (this.partition !== "" || filled <= ALL_MAX) return null;
+    return h("p", { class: "soft" }, `Of ${count(filled)} partitions with messages the first ${ALL_MAX} are looked at: choose one to see another.`);
   }
 
   look() {
@@ -60,20 +67,21 @@ export class MessageBrowser {
     return this.#move((window) => window[step]());
   }
 
+  /** What is asked for last counts: an answer to what was asked before comes too late. */
   async #move(how, window = this.window) {
-    if (this.isBusy) return;
+    const turn = ++this.turns;
     this.isBusy = true;
     this.error = null;
     this.changed();
     try {
       await how(window);
-      this.window = window;
+      if (turn === this.turns) this.window = window;
     } catch (error) {
       if (error.name === "AbortError") return;
-      this.error = error;
-    } finally {
-      this.isBusy = false;
+      if (turn === this.turns) this.error = error;
     }
+    if (turn !== this.turns) return;
+    this.isBusy = false;
     this.changed();
   }
 
@@ -116,7 +124,7 @@ export class MessageBrowser {
   }
 
   draw() {
-    return h("section", { "aria-labelledby": "messages" }, h("h2", { id: "messages" }, "Messages"), this.#controls(), this.error ? errorBox(this.error, this.error instanceof Mistyped ? null : () => this.look()) : null, this.#content());
+    return h("section", { "aria-labelledby": "messages" }, h("h2", { id: "messages" }, "Messages"), this.#controls(), this.#leftOut(), this.error ? errorBox(this.error, this.error instanceof Mistyped ? null : () => this.look()) : null, this.#content());
   }
 
   #controls() {
