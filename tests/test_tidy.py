@@ -161,6 +161,7 @@ NOT_MIRRORED = {
     "docs/test_jobs.py": "about the documentation",
     "docs/test_links.py": "about the documentation",
     "docs/test_messaging.py": "about the documentation",
+    "docs/test_observability.py": "about the documentation",
     "docs/test_pipeline.py": "about the documentation",
     "docs/test_quick_start.py": "about the documentation",
     "docs/test_routers.py": "about the documentation",
