@@ -166,6 +166,7 @@ NOT_MIRRORED = {
     "docs/test_quick_start.py": "about the documentation",
     "docs/test_routers.py": "about the documentation",
     "docs/test_sessions.py": "about the documentation",
+    "docs/test_site.py": "about the documentation",
     "docs/test_slips.py": "about the documentation",
     "docs/test_steps.py": "about the documentation",
     "docs/test_tables.py": "about the documentation",
