@@ -21,7 +21,7 @@ from slipstream.jobs.metrics import metrics_in, service_metrics_in
 from slipstream.jobs.refusal import RefusalCode
 from slipstream.jobs.settings import describe_settings
 from tests.client.loop import in_loop
-from tests.docs.pages import JOBS, MESSAGING, PAGES, ROOT, blocks, quoted, rows, section
+from tests.docs.pages import JOBS, PAGES, ROOT, blocks, quoted, rows, section
 from tests.jobs.hostile_server import hostile_server
 from tests.jobs.lab import laboratory
 
