@@ -102,7 +102,8 @@ async def test_a_slip_is_shown_as_the_command_line_has_it_with_its_payload(tmp_p
         shown = await site.get("/v2/slips/o-1")
         typed = await asyncio.to_thread(Command(site.store).json, "show", "o-1")
         assert {name: shown[name] for name in typed} == typed
-        assert set(shown) - set(typed) == {"payload", "jobs"}
+        assert set(shown) - set(typed) == {"payload", "envelope", "jobs"}
+        assert shown["envelope"]["correlationId"] == "o-1"
         assert (shown["payload"]["gift"], shown["jobs"]) == (True, [])
         (row,) = [row for row in shown["runs"][0]["rows"] if row["step"] == "prepare"]
         branch = row["branches"][0]["correlationId"]
