@@ -31,6 +31,8 @@ _TITLES = {
     "jobs": ("Download jobs", "jobs.md"),
     "pipeline": ("The pipeline, and all work on Spark", "pipeline.md"),
     "console": ("The console", "console.md"),
+    "up": ("The supervisor", "operations.md#all-parts-on-one-machine"),
+    "health": ("Health of parts", "observability.md#health"),
 }
 """Rooms in the order of the page, each with where it is explained. One that is not here comes last, by its name."""
 
@@ -54,11 +56,12 @@ def rooms() -> list[str]:
 
 
 def structs(room: str) -> Iterator[type[msgspec.Struct]]:
-    """What the settings of a room are read into."""
+    """What the settings of a room are read into; a part of another struct is shown with that."""
     module = import_module(f"slipstream.{room}.settings")
-    for kind in vars(module).values():
-        is_ours = isinstance(kind, type) and kind.__module__ == module.__name__
-        if is_ours and issubclass(kind, msgspec.Struct):
+    kinds = [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__]
+    for kind in kinds:
+        is_part = any(kind in other.__mro__[1:] for other in kinds)
+        if issubclass(kind, msgspec.Struct) and not is_part:
             yield kind
 
 

@@ -24,6 +24,7 @@ from slipstream.bus import BusSettings, SubscribeOptions
 from slipstream.bus import Message as BusMessage
 from slipstream.cli import main
 from slipstream.client import AsyncClient, Worker
+from slipstream.console.settings import describe_settings as describe_console
 from slipstream.jobs.settings import JobSettings
 from slipstream.server import wire
 from slipstream.server.app import create_app
@@ -37,6 +38,7 @@ from tests.docs.pages import (
     BUS,
     CLIENT,
     CONFIGURATION,
+    CONSOLE,
     FROM_DRIFTQ,
     JOBS,
     METRICS,
@@ -204,6 +206,7 @@ def test_no_page_speaks_of_an_option_that_is_not_there() -> None:
 
 def test_no_page_speaks_of_a_variable_that_is_not_there() -> None:
     there = {info.environment for info in describe_settings()} | {"SLIPSTREAM_CONFIG", "SLIPSTREAM_URL"}
+    there |= {info.variable for info in describe_console()}
     assert set(re.findall(r"SLIPSTREAM_[A-Z_]+", ALL_TEXT)) <= there
 
 
@@ -288,7 +291,8 @@ def log_lines() -> Iterator[tuple[Path, str, tuple[str, ...]]]:
     of_slips = [path for path in SOURCES if (ROOT / "src" / "slipstream" / "slip") in path.parents]
     of_jobs = [path for path in SOURCES if (ROOT / "src" / "slipstream" / "jobs") in path.parents]
     of_the_pipeline = [path for path in SOURCES if (ROOT / "src" / "slipstream" / "pipeline") in path.parents]
-    of_others = {*of_the_client, *of_the_bus, *of_slips, *of_jobs, *of_the_pipeline}
+    of_the_console = [path for path in SOURCES if (ROOT / "src" / "slipstream" / "console") in path.parents]
+    of_others = {*of_the_console, *of_the_client, *of_the_bus, *of_slips, *of_jobs, *of_the_pipeline}
     of_the_server = [path for path in SOURCES if path not in of_others]
     for page, sources in (
         (OPERATIONS, of_the_server),
@@ -297,6 +301,7 @@ def log_lines() -> Iterator[tuple[Path, str, tuple[str, ...]]]:
         (SLIPS, of_slips),
         (JOBS, of_jobs),
         (PIPELINE, of_the_pipeline),
+        (CONSOLE, of_the_console),
     ):
         for call in calls("info", "warning", "error", "critical", "exception", sources=sources):
             line = call.args[0] if call.args else None
