@@ -10,6 +10,7 @@ import asyncio
 import base64
 import datetime as dt
 import hashlib
+import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -34,6 +35,8 @@ from slipstream.durations import duration_text
 from slipstream.pipeline.errors import PipelineError
 from slipstream.pipeline.looking import Answer, NoSuchTable, QueryRefused, TableInfo, Tables
 from slipstream.pipeline.looking.answer import json_value
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -84,7 +87,7 @@ class TablesFolder(Noun):
             rows, more = _rows(tables.sample(name, limit + 1), limit)
             return TableRows(name=name, columns=columns, rows=rows, more=more)
 
-        return json_answer(await self._ask(read))
+        return json_answer(await self._ask(read, request))
 
     async def query(self, request: Request) -> Response:
         asked = await read_json(request, SqlRequest)
@@ -100,7 +103,7 @@ class TablesFolder(Noun):
             columns, numbers = list(answer.columns), list(answer.numbers)
             return SqlAnswer(columns=columns, numbers=numbers, rows=rows, more=more or answer.more, took_ms=took_ms)
 
-        return json_answer(await self._ask(read))
+        return json_answer(await self._ask(read, request))
 
     async def report(self, request: Request) -> Response:
         run = request.query_params.get("run")
@@ -114,7 +117,7 @@ class TablesFolder(Noun):
             except NoSuchRun as error:
                 raise Refused("NOT_FOUND", str(error)) from error
 
-        page = await self._ask(render)
+        page = await self._ask(render, request)
         return Response(page, headers={"Content-Security-Policy": report_policy(page)}, media_type="text/html")
 
     # What is wrong, and what is found
@@ -137,40 +140,69 @@ class TablesFolder(Noun):
     async def _list(self) -> list[TableSummary]:
         async with self._listing:
             if self._listed is None or time.monotonic() - self._listed[0] > LISTED_FOR_S:
-                ends = await self._ends() if self._ends is not None else {}
+                ends = await self._known_ends()
                 self._listed = (time.monotonic(), await self._ask(lambda tables: _summaries(tables, ends)))
         return self._listed[1]
 
-    async def _ask(self, question: Callable[[Tables], T]) -> T:
-        """Raises Refused. What takes too long is interrupted, so that the next has its turn."""
-        loop, timeout_s = asyncio.get_running_loop(), self._settings.sql_timeout_ms / 1000
-        tables = Tables(self._root)
-        late = False
+    async def _known_ends(self) -> Mapping[str, Mapping[int, int]]:
+        if self._ends is None:
+            return {}
+        try:
+            return await self._ends()
+        except Refused as refused:
+            log.debug("how far behind the tables are is not known: %s", refused.message)
+            return {}
+
+    async def _ask(self, question: Callable[[Tables], T], request: Request | None = None) -> T:
+        """Raises Refused. What takes too long, or is nobody's any more, is interrupted: the next has its turn."""
         async with self._free:
-            answering = loop.run_in_executor(self._threads, question, tables)
+            tables = Tables(self._root)
+            answering = asyncio.get_running_loop().run_in_executor(self._threads, question, tables)
+            gone = asyncio.create_task(_gone(request))
             try:
-                done, _ = await asyncio.wait({answering}, timeout=timeout_s)
-                while not done:
-                    late = True
-                    # Again and again: it may have been between two queries, or not have begun.
-                    tables.interrupt()
-                    done, _ = await asyncio.wait({answering}, timeout=0.1)
-                return answering.result()
-            except asyncio.CancelledError:
-                tables.interrupt()
-                raise
-            except NoSuchTable as error:
-                raise Refused("NOT_FOUND", str(error)) from error
-            except QueryRefused as error:
-                if late:
-                    raise Refused(
-                        "DEADLINE_EXCEEDED",
-                        f"this takes longer than {duration_text(timeout_s * 1000)}, and was stopped: ask for less, "
-                        "such as one day of it (CONSOLE_SQL_TIMEOUT_MS)",
-                    ) from error
-                raise Refused("INVALID_ARGUMENT", str(error)) from error
-            except PipelineError as error:
-                raise Refused("UNAVAILABLE", str(error)) from error
+                await asyncio.wait(
+                    {answering, gone},
+                    timeout=self._settings.sql_timeout_ms / 1000,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                is_late = not answering.done()
+            finally:
+                gone.cancel()
+                await asyncio.shield(asyncio.create_task(_interrupt(tables, answering)))
+            return self._result(answering, is_late=is_late)
+
+    def _result(self, answering: asyncio.Future[T], *, is_late: bool) -> T:
+        try:
+            return answering.result()
+        except NoSuchTable as error:
+            raise Refused("NOT_FOUND", str(error)) from error
+        except QueryRefused as error:
+            if is_late:
+                patience = duration_text(self._settings.sql_timeout_ms)
+                raise Refused(
+                    "DEADLINE_EXCEEDED",
+                    f"this takes longer than {patience}, and was stopped: ask for less, such as one day of it "
+                    "(CONSOLE_SQL_TIMEOUT_MS)",
+                ) from error
+            raise Refused("INVALID_ARGUMENT", str(error)) from error
+        except PipelineError as error:
+            raise Refused("UNAVAILABLE", str(error)) from error
+
+
+async def _gone(request: Request | None) -> None:
+    """Returns when whoever asked is gone. The body has been read: nothing else can come."""
+    if request is None:
+        await asyncio.get_running_loop().create_future()
+    else:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+
+async def _interrupt(tables: Tables, answering: asyncio.Future[Any]) -> None:
+    """Until it is over. Again and again: it may be between two queries, or not have begun."""
+    while not answering.done():
+        tables.interrupt()
+        await asyncio.wait({answering}, timeout=0.1)
 
 
 def _known(tables: Tables, name: str) -> str:

@@ -1,0 +1,235 @@
+"""Tables in the console: small Delta tables, DuckDB, and an end to what takes too long."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import datetime as dt
+import hashlib
+import json
+import re
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from slipstream.console import Sources, create_console
+from slipstream.console.answers import Refused
+from slipstream.console.problems import Seen
+from slipstream.console.settings import load_settings
+from slipstream.console.tables import TablesFolder, query_lag, report_policy
+from tests.client.loop import in_loop
+from tests.console.site import Numbers, ask, listening
+from tests.pipeline.sample_tables import make_all, make_table, place
+
+SLOW = "select count(*) from range(1000000000) a, range(1000000000) b"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("tables")
+    make_all(found)
+    return found
+
+
+@contextlib.asynccontextmanager
+async def looking(root: Path, **settings: Any) -> AsyncIterator[str]:
+    tables = TablesFolder(root, load_settings(settings, {}))
+    console = create_console(Sources(Numbers(), tables=tables))
+    try:
+        async with listening(console) as url:
+            yield url
+    finally:
+        await console.close()
+
+
+@in_loop
+async def test_tables_are_listed_with_what_is_known_of_them(root: Path) -> None:
+    async with looking(root) as url:
+        _, answer, _ = await ask(f"{url}/v2/tables")
+        assert answer["root"] == str(root)
+        tables = {table["name"]: table for table in answer["tables"]}
+        messages = tables["messages"]
+        assert (messages["rows"], messages["lag"]) == (50, None)
+        assert messages["bytes"] > 0
+        assert messages["about"]
+        assert messages["newest_ms"] < messages["written_ms"]
+
+
+@in_loop
+async def test_a_table_is_shown_with_its_columns_and_newest_rows(root: Path) -> None:
+    async with looking(root) as url:
+        _, answer, _ = await ask(f"{url}/v2/tables/messages?limit=3")
+        names = [column["name"] for column in answer["columns"] if "." not in column["name"]]
+        assert (answer["name"], len(answer["rows"]), answer["more"]) == ("messages", 3, True)
+        assert [dict(zip(names, row, strict=True))["offset"] for row in answer["rows"]] == [49, 48, 47]
+        (column,) = [column for column in answer["columns"] if column["name"] == "topic"]
+        assert column["type"] == "string"
+        assert column["about"]
+        assert not any(name.startswith("_") for name in names)
+        _, answer, _ = await ask(f"{url}/v2/tables/messages?limit=100")
+        assert (len(answer["rows"]), answer["more"]) == (50, False)
+        status, answer, _ = await ask(f"{url}/v2/tables/nothing")
+        assert (status, answer["error"]) == (404, "NOT_FOUND")
+        assert "there are messages" in answer["message"]
+        assert (await ask(f"{url}/v2/tables/messages?limit=-1"))[0] == 400
+
+
+@in_loop
+async def test_a_question_in_sql_is_answered(root: Path) -> None:
+    async with looking(root) as url:
+        sql = 'select topic, count(*) as n, max("offset") as last from messages group by topic'
+        _, answer, _ = await ask(f"{url}/v2/tables/query", "POST", json={"sql": sql})
+        assert (answer["columns"], answer["numbers"]) == (["topic", "n", "last"], [False, True, True])
+        assert (answer["rows"], answer["more"]) == ([["orders", 50, 49]], False)
+        assert answer["took_ms"] > 0
+        _, answer, _ = await ask(f"{url}/v2/tables/query", "POST", json={"sql": "from messages", "limit": 2})
+        assert (len(answer["rows"]), answer["more"]) == (2, True)
+        _, answer, _ = await ask(
+            f"{url}/v2/tables/query", "POST", json={"sql": 'select "value" from messages where "offset" = 3'}
+        )
+        assert answer["rows"] == [[{"hex": "fffe00"}]], "bytes that are no text"
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"sql": "delete from messages"}, "only read"),
+        ({"sql": "select nothing from messages"}, "messages has"),
+        ({"sql": "select * from '/etc/passwd'"}, ""),
+        ({"sql": "select * from elsewhere"}, "there is no table elsewhere"),
+        ({"sql": ""}, "sql"),
+        ({"sql": "select 1", "limit": 99_999}, "CONSOLE_SQL_ROWS"),
+        ({"sql": "select 'a'::int"}, "Could not convert"),
+        ({}, "sql"),
+    ],
+)
+def test_a_question_that_makes_no_sense_is_refused_with_the_reason(
+    root: Path, body: dict[str, Any], words: str
+) -> None:
+    @in_loop
+    async def story() -> None:
+        async with looking(root) as url:
+            status, answer, _ = await ask(f"{url}/v2/tables/query", "POST", json=body)
+            assert (status, answer["error"]) == (400, "INVALID_ARGUMENT")
+            assert words in answer["message"]
+
+    story()
+
+
+@in_loop
+async def test_a_question_that_takes_too_long_is_stopped_and_the_next_has_its_turn(root: Path) -> None:
+    async with looking(root, sql_timeout_ms=300, sql_concurrency=1) as url:
+        status, answer, _ = await ask(f"{url}/v2/tables/query", "POST", json={"sql": SLOW})
+        assert (status, answer["error"]) == (504, "DEADLINE_EXCEEDED")
+        assert "CONSOLE_SQL_TIMEOUT_MS" in answer["message"]
+        _, answer, _ = await ask(f"{url}/v2/tables/query", "POST", json={"sql": "select 1"})
+        assert answer["rows"] == [[1]]
+
+
+@in_loop
+async def test_a_question_whose_asker_is_gone_is_stopped(root: Path) -> None:
+    async with looking(root, sql_timeout_ms=60_000, sql_concurrency=1) as url:
+        async with aiohttp.ClientSession() as session:
+            asking = asyncio.create_task(session.post(f"{url}/v2/tables/query", json={"sql": SLOW}).__aenter__())
+            await asyncio.sleep(0.3)  # so that it is really under way
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+        _, answer, _ = await ask(f"{url}/v2/tables/query", "POST", json={"sql": "select 1"})
+        assert answer["rows"] == [[1]]
+
+
+@in_loop
+async def test_many_questions_wait_for_each_other_and_are_all_answered(root: Path) -> None:
+    async with looking(root, sql_concurrency=2) as url:
+        answers = await asyncio.gather(
+            *(ask(f"{url}/v2/tables/query", "POST", json={"sql": f"select {n}"}) for n in range(10))
+        )
+        assert [answer["rows"] for _, answer, _ in answers] == [[[n]] for n in range(10)]
+
+
+@in_loop
+async def test_the_report_is_a_page_with_just_its_own_styles(root: Path) -> None:
+    async with looking(root) as url, aiohttp.ClientSession() as session:
+        async with session.get(f"{url}/console/report") as answer:
+            page = await answer.text()
+            assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+            policy = answer.headers["Content-Security-Policy"]
+        assert "unsafe" not in policy
+        (style,) = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+        assert f"style-src 'sha256-{digest}'" in policy
+        assert "<script" not in page
+        assert " style=" not in page, "which the policy would not let through"
+        assert policy == report_policy(page)
+        async with session.get(f"{url}/console/report?run=nobody") as answer:
+            assert (answer.status, (await answer.json())["error"]) == (404, "NOT_FOUND")
+
+
+@in_loop
+async def test_without_tables_the_list_is_empty_and_the_rest_says_how_to_make_them(tmp_path: Path) -> None:
+    async with looking(tmp_path / "none") as url:
+        assert (await ask(f"{url}/v2/tables"))[1]["tables"] == []
+        status, answer, _ = await ask(f"{url}/v2/tables/messages")
+        assert status == 404
+        assert "slipstream pipeline run" in answer["message"]
+        assert (await ask(f"{url}/console/report"))[0] == 404
+
+
+@in_loop
+async def test_tables_are_found_by_their_name(root: Path) -> None:
+    async with looking(root) as url:
+        _, answer, _ = await ask(f"{url}/v2/search?q=job_sn")
+        assert answer["hits"] == [{"kind": "table", "text": "job_snapshots", "link": "#/pipeline/job_snapshots"}]
+
+
+# How far the queries are
+
+
+def test_what_a_query_has_not_read() -> None:
+    reached = {"orders": {"0": 10, "1": 12}, "parcels": {"0": 5}}
+    assert query_lag(reached, {}) is None
+    assert query_lag(reached, {"elsewhere": {0: 9}}) is None
+    assert query_lag(reached, {"orders": {0: 10, 1: 12}, "parcels": {0: 5}}) == 0
+    assert query_lag(reached, {"orders": {0: 10, 1: 15}, "parcels": {0: 9}}) == 3 + 4
+    assert query_lag(reached, {"orders": {0: 30, 1: 31}}) == 21, "offsets count per topic, not per partition"
+    assert query_lag(reached, {"orders": {0: 10, 1: 12, 2: 4}}) == 4, "a partition that is new"
+
+
+@in_loop
+async def test_a_table_is_behind_as_its_query_is(tmp_path: Path) -> None:
+    at = dt.datetime.now(dt.UTC)
+    make_table(tmp_path, "messages", [place("orders", 3, at)], batch=4)
+    make_table(tmp_path, "job_status", [])
+    (query,) = {path.parent.name for path in tmp_path.glob("_checkpoints/*/metadata")}
+    checkpoint = tmp_path / "_checkpoints" / query
+    (checkpoint / "commits").mkdir()
+    (checkpoint / "commits" / "4").write_text("")
+    (checkpoint / "offsets").mkdir()
+    reached = {"topics": {"orders": {"incarnation": "a1", "partitions": {"0": 4}}}}
+    (checkpoint / "offsets" / "4").write_text("v1\n{}\n" + json.dumps(reached))
+
+    async def ends() -> Mapping[str, Mapping[int, int]]:
+        return {"orders": {0: 11}}
+
+    tables = TablesFolder(tmp_path, load_settings({}, {}), ends)
+    seen = await tables.look(Seen(now_ms=0))
+    assert [(each.table, each.lag) for each in seen.tables] == [("messages", 7)]
+    await tables.close()
+
+
+@in_loop
+async def test_tables_are_listed_while_the_broker_is_away(root: Path) -> None:
+    async def ends() -> Mapping[str, Mapping[int, int]]:
+        raise Refused("UNAVAILABLE", "nobody listens there")
+
+    tables = TablesFolder(root, load_settings({}, {}), ends)
+    console = create_console(Sources(Numbers(), tables=tables))
+    async with listening(console) as url:
+        status, answer, _ = await ask(f"{url}/v2/tables")
+        assert status == 200
+        assert {table["lag"] for table in answer["tables"]} == {None}
+    await console.close()
