@@ -36,6 +36,18 @@ def test_a_write_that_fails_is_503_and_so_is_everything_after_it(failed: ServerP
     assert failed.metric("slipstream_writable") == 0
 
 
+def test_a_server_that_refuses_messages_is_live_and_not_ready_and_the_console_says_why(failed: ServerProcess) -> None:
+    assert failed.produce("t", "refused").status_code == 503
+    assert failed.get("/health/live").status_code == 200
+    ready = failed.get("/health/ready")
+    assert (ready.status_code, ready.json()["status"]) == (503, "waiting")
+    assert failed.get("/v2/server").json()["writable"] is False
+    overviews = (failed.get("/v2/overview").json()["overview"] for _ in range(10_000))
+    problem = next(found["problems"][0] for found in overviews if found["problems"])
+    assert (problem["level"], problem["text"]) == ("error", "the broker takes no messages")
+    assert problem["detail"] == ready.json()["reason"]
+
+
 def test_what_was_acknowledged_before_is_there_after_a_restart_on_a_good_disk(failed: ServerProcess) -> None:
     assert failed.produce("t", "refused").status_code == 503
     failed.restart()

@@ -81,8 +81,8 @@ async def _run(settings: ConsoleSettings) -> None:
     from slipstream.console import create_console  # noqa: PLC0415
     from slipstream.console.server import listen, serve  # noqa: PLC0415
 
-    listener = listen(settings.host, settings.port)
-    await serve(create_console(sources_of(settings)), listener)
+    made = create_console(sources_of(settings))
+    await serve(made, listen(settings.host, settings.port))
 
 
 def sources_of(settings: ConsoleSettings) -> Sources:
