@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from starlette.types import Receive, Scope, Send
+from yarl import URL
 
 from slipstream.console.forward import Forwarder
 from slipstream.console.headers import CommonHeaders
@@ -88,7 +89,7 @@ async def test_method_path_query_body_and_headers_arrive_as_they_were() -> None:
     async with between() as (_, _, url):
         async with aiohttp.ClientSession() as session:
             asked = session.patch(
-                aiohttp.client.URL(f"{url}/v2/topics/a%2Fb?x=1%262&y=%2B", encoded=True),
+                URL(f"{url}/v2/topics/a%2Fb?x=1%262&y=%2B", encoded=True),
                 data=b"\x00\xffbody",
                 headers={"X-Mine": "yes", "X-Request-Id": "r-7", "Keep-Alive": "9", "Accept": "text/x"},
             )

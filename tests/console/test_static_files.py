@@ -7,6 +7,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from slipstream.console import Sources, create_console
 from slipstream.console.static_files import FOLDER
@@ -54,7 +55,7 @@ async def test_the_folder_is_its_page_and_nothing_beside_it_is_given_out() -> No
             assert await answer.read() == (FOLDER / "index.html").read_bytes()
             assert "script-src 'self'" in answer.headers["Content-Security-Policy"]
         for name in ("../app.py", "%2e%2e/app.py", "nothing.js", "lib"):
-            async with session.get(aiohttp.client.URL(f"{url}/console/{name}", encoded=True)) as answer:
+            async with session.get(URL(f"{url}/console/{name}", encoded=True)) as answer:
                 assert answer.status in {400, 404}
                 assert (await answer.json())["request_id"] == answer.headers["X-Request-Id"]
         async with session.post(f"{url}/console/") as answer:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from slipstream.console.problems import GroupSeen
 from slipstream.console.watch import Watch
 from tests.console.site import group, stats, topic
@@ -9,7 +11,7 @@ from tests.console.site import group, stats, topic
 MINUTE_MS = 60_000
 
 
-def still(watch: Watch, at_ms: int, **numbers: object) -> int:
+def still(watch: Watch, at_ms: int, **numbers: Any) -> int:
     ((seen,), _) = watch.see(stats(topic("orders", group(**numbers)), time_ms=at_ms))
     assert isinstance(seen, GroupSeen)
     return seen.still_ms

@@ -159,9 +159,10 @@ class TablesFolder(Noun):
             tables = Tables(self._root)
             answering = asyncio.get_running_loop().run_in_executor(self._threads, question, tables)
             gone = asyncio.create_task(_gone(request))
+            either: set[asyncio.Future[Any]] = {answering, gone}
             try:
                 await asyncio.wait(
-                    {answering, gone},
+                    either,
                     timeout=self._settings.sql_timeout_ms / 1000,
                     return_when=asyncio.FIRST_COMPLETED,
                 )
