@@ -151,6 +151,7 @@ OUTSIDE = {
 NOT_MIRRORED = {
     "cli/test_settings.py": "settings.py is one file above the packages, and the command line is where they are given",
     "console/browser/test_pictures.py": "about how all pages look",
+    "console/browser/test_pictures_of_the_platform.py": "a picture for the documentation, of all parts",
     "console/browser/test_pictures_of_work.py": "pictures for the documentation, of several pages",
     "deploy/test_dashboard.py": "about what is deployed beside the package",
     "docs/test_bus.py": "about the documentation",

@@ -1,0 +1,95 @@
+"""The overview, in a browser: what a person sees who is called because messages are stuck."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from tests.cli.platform import platform
+from tests.conftest import StartServer
+from tests.console.browser.conftest import OpenPage
+
+LIGHT = ("--without", "pipeline", "--without", "jobs", "--without", "downloads")
+
+
+def number(page: Page, label: str) -> str:
+    return page.locator(".number-card").filter(has_text=label).locator("strong").inner_text()
+
+
+def test_a_quiet_system_says_so_in_one_line(start_server: StartServer, open_page: OpenPage) -> None:
+    server = start_server()
+    page = open_page(server.base)
+    expect(page.get_by_text("All is quiet")).to_be_visible()
+    expect(page.get_by_text("There are no topics yet")).to_be_visible()
+    assert [number(page, label) for label in ("Oldest waiting", "In flight", "Dead letters")] == ["none", "0", "0"]
+
+
+def test_what_is_wrong_is_said_and_its_button_leads_to_where_it_is_mended(
+    start_server: StartServer, open_page: OpenPage
+) -> None:
+    server = start_server()
+    server.create("orders")
+    for value in ("one", "two"):
+        server.produce("orders", value, retry_policy={"max_attempts": 1})
+    (taken, _) = server.take("orders", 2, group="billing")
+    page = open_page(server.base)
+    expect(page.locator(".number-card").filter(has_text="In flight").locator("strong")).to_have_text("2")
+    server.nack("orders", taken, "the card is stolen", group="billing")
+    line = page.locator(".problem").filter(has_text="dead letter")
+    expect(line).to_contain_text("orders")
+    expect(page.get_by_role("link", name=re.compile("^Dead letters"))).to_contain_text("1")
+    line.get_by_role("link").click()
+    expect(page.get_by_role("heading", level=1, name="Dead letters")).to_be_visible()
+    expect(page.get_by_text("the card is stolen").first).to_be_visible()
+
+
+def test_a_paused_group_is_told_of_until_it_goes_on(start_server: StartServer, open_page: OpenPage) -> None:
+    server = start_server()
+    server.create("orders")
+    server.produce("orders", "one")
+    server.take("orders", group="billing")
+    assert server.post("/v2/topics/orders/groups/billing/pause").status_code < 300
+    page = open_page(server.base)
+    line = page.locator(".problem").filter(has_text="billing")
+    expect(line).to_contain_text("paused")
+    line.get_by_role("link").click()
+    expect(page).to_have_url(re.compile("#/groups/orders/billing$"))
+    page.get_by_role("button", name="Resume").click()
+    page.get_by_role("link", name="Overview").click()
+    expect(page.locator(".problem").filter(has_text="paused")).to_have_count(0)
+
+
+def test_a_part_that_was_killed_is_shown_and_so_is_its_return(open_page: OpenPage, tmp_path: Path) -> None:
+    with platform(tmp_path, *LIGHT, UP_RESTART_BASE_MS="3000") as up:
+        up.wait_for("^open http")
+        page = open_page(up.part("broker").url)
+        row = page.get_by_role("region", name="what runs").get_by_role("row").filter(has_text="slips")
+        expect(row).to_contain_text("running")
+        pid = up.part("slips").pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        expect(row).to_contain_text("crashed")
+        expect(page.locator(".problem").filter(has_text="part slips has crashed")).to_contain_text("SIGKILL")
+        up.until("slips", "running", restarts=1)
+        expect(row).to_contain_text("running")
+        expect(row).to_contain_text("ended before: killed by SIGKILL")
+        row.get_by_text("slips", exact=True).click()
+        expect(row.locator("pre")).to_contain_text("at work on")
+        page.close()
+
+
+def test_a_server_that_is_gone_is_said_and_found_again(
+    start_server: StartServer, open_page: OpenPage, tolerate: list[str]
+) -> None:
+    tolerate += ["ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_CONNECTION_RESET"]
+    server = start_server()
+    page = open_page(server.base)
+    expect(page.get_by_text("All is quiet")).to_be_visible()
+    server.crash()
+    expect(page.locator("#status")).to_contain_text("no connection")
+    server.start()
+    expect(page.locator("#status")).to_contain_text("live")
