@@ -207,7 +207,7 @@ def test_slips_that_wait_for_a_word() -> None:
 
 def test_a_paused_step() -> None:
     held = PausedStep(step="charge", reason="the bank is away", left_ms=90_000)
-    assert only(paused_steps=(held,)).text == "step charge is paused for another 1.5 min: the bank is away"
+    assert only(paused_steps=(held,)).text == "step charge is paused for another 1 min: the bank is away"
     assert only(paused_steps=(PausedStep(step="charge"),)).text == "step charge is paused"
 
 

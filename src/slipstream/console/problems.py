@@ -13,7 +13,7 @@ import msgspec
 
 from slipstream.api.overview import Level, Part, Problem
 from slipstream.console.settings import Thresholds
-from slipstream.durations import duration_text
+from slipstream.durations import about_text
 
 SHOWN_MAX = 100
 
@@ -144,7 +144,7 @@ _FIRST = float("inf")
 
 def _of_the_broker(seen: Seen) -> Iterator[Weighed]:
     if seen.away:
-        text = f"the broker has not answered for {duration_text(seen.away_ms)}: what is shown is from before"
+        text = f"the broker has not answered for {about_text(seen.away_ms)}: what is shown is from before"
         yield _FIRST, Problem(level="error", text=text, detail=seen.away, link="#/")
     if seen.trouble:
         yield (
@@ -167,12 +167,12 @@ def _of_parts(seen: Seen, limits: Thresholds) -> Iterator[Weighed]:
             case "stopped":
                 level, text = "warning", f"part {part.name} is stopped"
             case "starting" if for_ms >= limits.standing_ms:
-                level, text = "warning", f"part {part.name} has been starting for {duration_text(for_ms)}"
+                level, text = "warning", f"part {part.name} has been starting for {about_text(for_ms)}"
             case "waiting" if for_ms >= limits.standing_ms:
-                level, text = "warning", f"part {part.name} has been waiting for {duration_text(for_ms)}"
+                level, text = "warning", f"part {part.name} has been waiting for {about_text(for_ms)}"
             case "starting" | "running" if lately:
                 level = "warning"
-                text = f"part {part.name} was restarted {times}, last {duration_text(for_ms)} ago"
+                text = f"part {part.name} was restarted {times}, last {about_text(for_ms)} ago"
             case _:
                 continue
         yield part.restarts, Problem(level=level, text=text, detail=part.reason, link="#/")
@@ -180,8 +180,8 @@ def _of_parts(seen: Seen, limits: Thresholds) -> Iterator[Weighed]:
 
 def _of_a_group(group: GroupSeen, limits: Thresholds) -> Iterator[Weighed]:
     link = f"#/groups/{_path(group.topic)}/{_path(group.group)}"
-    oldest = f"the oldest for {duration_text(group.oldest_ms)}"
-    still = duration_text(group.still_ms)
+    oldest = f"the oldest for {about_text(group.oldest_ms)}"
+    still = about_text(group.still_ms)
     level: Level = "error" if group.still_ms >= limits.standing_error_ms else "warning"
     if group.paused:
         level = "warning" if group.lag else "notice"
@@ -211,7 +211,7 @@ def _of_dead_letters(seen: Seen) -> Iterator[Weighed]:
         if dead.arrived:
             text = (
                 f"{_count(dead.arrived, 'message')} of {dead.topic} became "
-                f"{'a dead letter' if dead.arrived == 1 else 'dead letters'} in the last {duration_text(dead.since_ms)}"
+                f"{'a dead letter' if dead.arrived == 1 else 'dead letters'} in the last {about_text(dead.since_ms)}"
             )
             detail = f"{dead.total:,} there altogether: look at their causes, mend, and redrive"
             link = f"#/dead-letters/{_path(dead.topic)}"
@@ -230,13 +230,13 @@ def _of_slips(seen: Seen) -> Iterator[Weighed]:
         count = ("more than " if more else "") + _count(len(slips), "slip")
         where = f" at {longest.step}" if longest.step else ""
         text = (
-            f"{count} {told[0] if one else told[1]}, {'' if one else 'the longest '}for {duration_text(longest.for_ms)}"
+            f"{count} {told[0] if one else told[1]}, {'' if one else 'the longest '}for {about_text(longest.for_ms)}"
         )
         link = f"#/slips/{_path(longest.correlation_id)}" if one else f"#/slips?state={state}"
         detail = f"{longest.correlation_id}{where}: {longest.going}"
         yield len(slips), Problem(level=level, text=text, detail=detail, link=link)  # type: ignore[arg-type]
     for step in seen.paused_steps:
-        until = f" for another {duration_text(step.left_ms)}" if step.left_ms is not None else ""
+        until = f" for another {about_text(step.left_ms)}" if step.left_ms is not None else ""
         text = f"step {step.step} is paused{until}" + (f": {step.reason}" if step.reason else "")
         yield 0, Problem(level="warning", text=text, detail="its messages wait there", link="#/slips")
 
@@ -256,7 +256,7 @@ def _of_tables(seen: Seen, limits: Thresholds) -> Iterator[Weighed]:
         return
     worst = max(late, key=lambda each: each.lag)
     names = f"table {worst.table} is" if len(late) == 1 else f"{len(late)} tables are"
-    text = f"{names} behind: {worst.lag:,} messages not read, last written {duration_text(worst.written_ms_ago)} ago"
+    text = f"{names} behind: {worst.lag:,} messages not read, last written {about_text(worst.written_ms_ago)} ago"
     link = f"#/pipeline/{_path(worst.table)}" if len(late) == 1 else "#/pipeline"
     yield worst.lag, Problem(level="warning", text=text, detail="is the pipeline running?", link=link)
 
