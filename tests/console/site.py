@@ -18,6 +18,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from slipstream.api import GroupStats, Stats, TopicStats
+from slipstream.api.keys import KeyPlace
 from slipstream.console.sources import Away
 from tests.program import Program
 
@@ -78,6 +79,7 @@ class Numbers:
         self.asked: list[int] = []
         """At which intervals, in turn."""
         self.why_not = ""
+        self.keys: dict[str, list[KeyPlace]] = {}
         self.closed = False
 
     async def samples(self, interval_ms: int) -> AsyncGenerator[Stats, None]:
@@ -90,6 +92,9 @@ class Numbers:
 
     async def trouble(self) -> str:
         return self.why_not
+
+    async def places(self, key: str) -> list[KeyPlace]:
+        return self.keys.get(key, [])
 
     async def close(self) -> None:
         self.closed = True

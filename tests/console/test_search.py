@@ -6,6 +6,7 @@ import asyncio
 
 from starlette.routing import BaseRoute
 
+from slipstream.api.keys import KeyPlace
 from slipstream.api.overview import SearchHit
 from slipstream.console import Sources, create_console
 from slipstream.console.answers import Refused
@@ -70,3 +71,17 @@ async def test_nothing_is_not_looked_for() -> None:
         for query in ("", "?q=", "?q=%20", "?q=" + "x" * 500):
             status, answer, _ = await ask(f"{url}/v2/search{query}")
             assert (status, answer["error"]) == (400, "INVALID_ARGUMENT")
+
+
+@in_loop
+async def test_a_message_is_found_by_its_idempotency_key() -> None:
+    numbers = Numbers()
+    numbers.keys["pay-17"] = [
+        KeyPlace(topic="orders", partition=2, offset=9, tenant_id="acme"),
+        KeyPlace(topic="orders", partition=0, offset=-1, status="pending"),
+    ]
+    async with listening(create_console(Sources(numbers))) as url:
+        _, answer, _ = await ask(f"{url}/v2/search?q=pay-17")
+        assert answer["hits"] == [
+            {"kind": "message", "text": "orders/2/9", "link": "#/topics/orders?partition=2&offset=9"}
+        ]

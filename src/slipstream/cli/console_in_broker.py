@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 
 from slipstream.api import Stats
+from slipstream.api.keys import KeyPlace
 from slipstream.console import Console, FarConsole, Forwarder, Sources, create_console
 from slipstream.engine import Engine
 from slipstream.server.app import Console as ConsoleApp
 from slipstream.server.v2.events import Sampler
+from slipstream.server.v2.keys import find_places
 from slipstream.settings import Settings
 
 
@@ -36,6 +38,9 @@ class EngineStats:
 
     async def trouble(self) -> str:
         return "" if self._engine.trouble is None else self._engine.trouble.message
+
+    async def places(self, key: str) -> list[KeyPlace]:
+        return await find_places(self._engine, key)
 
     async def close(self) -> None:
         """There is nothing to end."""

@@ -98,7 +98,7 @@ def _application(sources: Sources, feed: Feed) -> ASGIApp:
     routes: list[BaseRoute] = [
         *OverviewCalls(feed).routes(),
         *sources.parts.routes(),
-        *Search(sources.nouns, feed.topics).routes(),
+        *Search(sources.nouns, feed.topics, sources.stats).routes(),
     ]
     for noun in sources.nouns:
         routes += noun.routes()

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+from urllib.parse import quote
 
 import aiohttp
+import msgspec
+from yarl import URL
 
 from slipstream.api import Stats
+from slipstream.api.keys import KeyPlace, KeyPlaces
 from slipstream.client import AsyncClient, SlipstreamError
 from slipstream.console.answers import Refused
 from slipstream.console.sources import Away
@@ -31,16 +36,22 @@ class BrokerStats:
             raise Away(str(error)) from error
 
     async def trouble(self) -> str:
+        status, said = await self._ask("/health/ready")
+        return str(said.get("reason", "")) if status == 503 else ""
+
+    async def places(self, key: str) -> list[KeyPlace]:
+        status, said = await self._ask(f"/v2/idempotency-keys/{quote(key, safe='')}")
+        return msgspec.convert(said, KeyPlaces).places if status == 200 else []
+
+    async def _ask(self, path: str) -> tuple[int, dict[str, Any]]:
+        """Raises Away."""
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5))
         try:
-            async with self._session.get(f"{self._url}/health/ready") as answer:
-                if answer.status == 503:
-                    said = await answer.json()
-                    return str(said.get("reason", "")) if isinstance(said, dict) else ""
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            raise Away(f"it does not say whether it is ready: {error}") from error
-        return ""
+            async with self._session.get(URL(self._url + path, encoded=True)) as answer:
+                return answer.status, msgspec.json.decode(await answer.read(), type=dict[str, Any])
+        except (aiohttp.ClientError, OSError, TimeoutError, msgspec.DecodeError) as error:
+            raise Away(f"{path} is not answered: {error or type(error).__name__}") from error
 
     async def ends(self) -> Mapping[str, Mapping[int, int]]:
         """Raises Refused."""

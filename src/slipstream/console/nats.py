@@ -35,6 +35,7 @@ from slipstream.api import (
     TopicStats,
     TopicSummary,
 )
+from slipstream.api.keys import KeyPlace
 from slipstream.api.produce import Encoding
 from slipstream.api.server import ServerInfo
 from slipstream.bus import Bus, BusError, BusSettings, InvalidArgument, Stored, TopicMissing, open_bus
@@ -109,6 +110,10 @@ class NatsTopics(Noun):
     async def trouble(self) -> str:
         """Who cannot be reached is away, and nothing else is known here."""
         return ""
+
+    async def places(self, key: str) -> list[KeyPlace]:
+        """A stream knows the ids of messages for two minutes, and does not tell where they are."""
+        return []
 
     async def ends(self) -> Mapping[str, Mapping[int, int]]:
         """Raises Refused."""

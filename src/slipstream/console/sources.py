@@ -10,6 +10,7 @@ from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
 from slipstream.api.events import Stats
+from slipstream.api.keys import KeyPlace
 from slipstream.api.overview import SearchHit
 from slipstream.console.parts import PartsFile
 from slipstream.console.problems import Seen
@@ -28,6 +29,9 @@ class StatsSource(Protocol):
 
     async def trouble(self) -> str:
         """Why messages are refused; empty while they are taken. Raises Away."""
+
+    async def places(self, key: str) -> list[KeyPlace]:
+        """Where the messages of an idempotency key are. Raises Away."""
 
     async def close(self) -> None: ...
 

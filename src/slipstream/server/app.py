@@ -105,16 +105,19 @@ def _route(path: str, endpoints: dict[str, Endpoint], engine: Engine, limits: Li
 def _console_routes(console: Console) -> list[Route]:
     paths = dict.fromkeys(endpoint.path for endpoint in CONSOLE)
     return [
-        Route("/", _to_the_console, methods=["GET"]),
+        Route("/", _ToTheConsole()),
         *(Route(path, console) for path in (*paths, "/console", "/console/{path:path}")),
     ]
 
 
-async def _to_the_console(request: Request) -> Response:
-    """For browsers. To programs nothing is here, as ever."""
-    if "text/html" in request.headers.get("accept", ""):
-        return RedirectResponse("/console/", 307)
-    return await _not_found(request, HTTPException(404))
+class _ToTheConsole:
+    """For browsers. To programs nothing is here, as ever, whatever the method."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
+        is_browser = request.method in {"GET", "HEAD"} and "text/html" in request.headers.get("accept", "")
+        answer = RedirectResponse("/console/", 307) if is_browser else await _not_found(request, HTTPException(404))
+        await answer(scope, receive, send)
 
 
 async def _not_found(request: Request, _: Exception) -> Response:

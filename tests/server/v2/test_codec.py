@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from slipstream.server.v2.endpoint import Endpoint
-from slipstream.server.v2.endpoints import ENDPOINTS
+from slipstream.server.v2.endpoints import COLD, HOT
 from tests.server.v2.wire import MSGPACK, V2
 
-WITH_BODY = [endpoint for endpoint in ENDPOINTS if endpoint.body is not None]
+WITH_BODY = [endpoint for endpoint in (*HOT, *COLD) if endpoint.body is not None]
 
 
 def path(endpoint: Endpoint, topic: str) -> str:

@@ -17,7 +17,19 @@ from slipstream.api import (
     Staged,
     StageQuery,
 )
-from slipstream.server.v2 import commits, console, dead_letters, events, offsets, once, read, segments, server, topics
+from slipstream.server.v2 import (
+    commits,
+    console,
+    dead_letters,
+    events,
+    keys,
+    offsets,
+    once,
+    read,
+    segments,
+    server,
+    topics,
+)
 from slipstream.server.v2.endpoint import Endpoint
 
 HOT = [
@@ -58,6 +70,7 @@ COLD = [
     *commits.ENDPOINTS,
     *dead_letters.ENDPOINTS,
     *once.ENDPOINTS,
+    *keys.ENDPOINTS,
     *events.ENDPOINTS,
 ]
 

@@ -22,6 +22,7 @@ from slipstream.api import (
     events,
     groups,
     jobs,
+    keys,
     offsets,
     once,
     overview,
@@ -37,7 +38,7 @@ from slipstream.api.media import JSON, MSGPACK
 from slipstream.broker import envelope
 from slipstream.server.v2 import events as server_events
 from slipstream.server.v2.endpoint import Endpoint
-from slipstream.server.v2.endpoints import ENDPOINTS
+from slipstream.server.v2.endpoints import CONSOLE, ENDPOINTS
 
 _REFERENCE = "#/components/schemas/{name}"
 _PARAMETER = re.compile(r"{(\w+)(?::(\w+))?}")
@@ -80,6 +81,7 @@ _DESCRIBED = (
     events,
     groups,
     jobs,
+    keys,
     offsets,
     once,
     overview,
@@ -149,7 +151,7 @@ def _operation(endpoint: Endpoint, schemas: dict[str, Any], components: dict[str
         schema = schemas[str(endpoint.body)]
         operation["requestBody"] = {
             "required": True,
-            "content": {JSON: {"schema": schema}, MSGPACK: {"schema": schema}},
+            "content": {form: {"schema": schema} for form in _forms(endpoint)},
         }
     return operation
 
@@ -170,6 +172,11 @@ def _query_parameters(query: Any, components: dict[str, Any]) -> list[dict[str, 
     return found
 
 
+def _forms(endpoint: Endpoint) -> tuple[str, ...]:
+    """The console speaks with browsers, and JSON only."""
+    return (JSON,) if endpoint in CONSOLE else (JSON, MSGPACK)
+
+
 def _responses(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
     success: dict[str, Any] = {"description": "Done" if endpoint.answer is None else "The answer"}
     if endpoint.answer is not None:
@@ -178,7 +185,7 @@ def _responses(endpoint: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
             media_type: schema if media_type.startswith("text/") or media_type == JSON else {}
             for media_type in endpoint.media_types
         }
-        forms = {JSON: schema, MSGPACK: schema}
+        forms = dict.fromkeys(_forms(endpoint), schema)
         success["content"] = own if any(m.startswith("text/") for m in endpoint.media_types) else forms | own
     error = {
         "description": "What is wrong",
