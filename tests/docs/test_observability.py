@@ -26,7 +26,7 @@ def spans() -> set[str]:
                 name = node.args[0]
                 if isinstance(name, ast.JoinedStr):
                     assert isinstance(name.values[0], ast.Constant)
-                    found.add(f"{name.values[0].value!s}<id>")
+                    found.add(str(name.values[0].value) + "<id>")
                 elif isinstance(name, ast.Constant):
                     found.add(str(name.value))
     return found

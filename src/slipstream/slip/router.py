@@ -154,7 +154,8 @@ class RunningRouter:
             await self._take_garbled(message, malformed)
             return
         envelope, traceparent = event.envelope, message.attributes.get("traceparent", "")
-        note(correlationId=envelope.correlation_id)
+        if message.correlation_id != envelope.correlation_id:
+            note(correlationId=envelope.correlation_id)
         is_new = message.topic == INGRESS or not envelope.routing_slip
         if is_new:
             traceparent = continued(traceparent, envelope.trace_id)

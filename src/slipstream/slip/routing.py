@@ -47,20 +47,14 @@ class Routing:
         self._kit = kit
         self._planning = planning
         self._ledger, self._reporter, self._outbox = kit.ledger, kit.reporter, kit.outbox
-        self.waiting = Waiting(kit, self.go_on)
-        self.branches = Branches(kit, self.go_on, self._undo)
-        self.ends = Ends(kit, self.branches, self.go_on, self._drop)
+        self.waiting = Waiting(kit, self._go_on_again)
+        self.branches = Branches(kit, self._go_on_again, self._undo)
+        self.ends = Ends(kit, self.branches, self._go_on_again, self._drop)
         self._late = kit.metrics.slips.labels("late")
 
     async def go_on(self, event: Event, *, first_time: bool = False, planned_now: bool = False) -> None:
         """Returns when whatever is next for the message is safe. With `first_time` it is handed out for the first time
         as it is now."""
-        envelope = event.envelope
-        about = {"correlation_id": envelope.correlation_id, "type": event.type}
-        with rejoined("route", envelope.trace_id, about):
-            await self._go_on(event, first_time, planned_now)
-
-    async def _go_on(self, event: Event, first_time: bool, planned_now: bool) -> None:
         end = None
         if not planned_now and (not first_time or _may_be_over(event)):
             end = await self._ledger.end(event.envelope.correlation_id, run_of(event))
@@ -90,6 +84,13 @@ class Routing:
                 await self.ends.fail(decision, event)
         for future in told:
             await future
+
+    async def _go_on_again(self, event: Event) -> None:
+        """One that has waited, for people, a timer or its branches: no span of its trace may be active."""
+        envelope = event.envelope
+        about = {"correlation_id": envelope.correlation_id, "type": event.type}
+        with rejoined("route", envelope.trace_id, about):
+            await self.go_on(event)
 
     async def _is_over(self, event: Event, end: End | None) -> bool:
         """It has ended, or nobody waits for it any more; all that is to be done about it is done then."""

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from slipstream import handlers
 from slipstream.bus import InvalidArgument, Message, Reject, Retry, Subscription
 from slipstream.endings import end_tasks
-from slipstream.handling import note
+from slipstream.handling import NOTED
 from slipstream.slip import clock, hints
 from slipstream.slip.advance import Send, advance
 from slipstream.slip.errors import Pause, Skip, StepFailed
@@ -176,7 +176,7 @@ class RunningStation:
             await self._conclude(event, with_step(event, given_up(step, clock.now(), death)), step, told)
             return
         self._attempts.inc()
-        note(correlationId=event.envelope.correlation_id, stepId=step.id, attempt=attempt)
+        NOTED.set({"correlationId": event.envelope.correlation_id, "stepId": step.id, "attempt": attempt})
         log.debug("step %s: PENDING, and begun", step.id)
         work = Work(event, step, message, self._bus, self._ledger)
         envelope, traceparent = event.envelope, message.attributes.get("traceparent", "")
@@ -323,14 +323,12 @@ class RunningStation:
 
 def _log_outcome(ended: RoutingStep) -> None:
     """What is as it should be is for who looks closely: there may be thousands a second."""
-    why = "" if ended.error is None else ended.error.message or ended.error.code
-    match ended.status:
-        case Status.PENDING:
-            log.info("step %s: ERROR, and PENDING once more: %s", ended.id, why)
-        case Status.ERROR:
-            log.warning("step %s: from PENDING to ERROR: %s", ended.id, why)
-        case _:
-            log.debug("step %s: from PENDING to %s", ended.id, ended.status)
+    if ended.error is None or ended.status is Status.SKIP:
+        log.debug("step %s: from PENDING to %s", ended.id, ended.status)
+    elif ended.status is Status.PENDING:
+        log.info("step %s: ERROR, and PENDING once more: %s", ended.id, ended.error.message or ended.error.code)
+    else:
+        log.warning("step %s: from PENDING to ERROR: %s", ended.id, ended.error.message or ended.error.code)
 
 
 def _taken_off(after: Event, ended: RoutingStep) -> list[RoutingStep]:
