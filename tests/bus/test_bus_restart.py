@@ -58,6 +58,27 @@ async def test_what_is_sent_while_the_server_is_away_arrives(server_site: Site, 
 
 
 @in_loop
+async def test_the_bus_says_why_no_messages_come_as_long_as_they_do_not(server_site: Site, topic: str) -> None:
+    async with open_bus(registry=CollectorRegistry(), **server_site.settings()) as bus:
+        handler = Recorder()
+        await bus.subscribe(topic, "shipping", handler, ack_deadline=2)
+        await bus.publish(topic, b"before")
+        await handler.have(1)
+        assert bus.trouble == ""
+        await asyncio.to_thread(server_site.stop_server)
+        async with asyncio.timeout(60):
+            while not bus.trouble:
+                await asyncio.sleep(0.05)
+        assert " " in bus.trouble, "in words"
+        await asyncio.to_thread(server_site.start_server)
+        await bus.publish(topic, b"after")
+        await handler.until(lambda: b"after" in handler.data)
+        async with asyncio.timeout(60):
+            while bus.trouble:
+                await asyncio.sleep(0.05)
+
+
+@in_loop
 async def test_what_was_handled_while_the_server_was_away_is_settled(server_site: Site, topic: str) -> None:
     """The ack may be lost with the connection; then the message comes again. Either way the group ends up with
     nothing to do."""

@@ -20,7 +20,9 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from scripts.metric_docs import of_registry
 from slipstream.bus import open_bus
+from slipstream.pipeline.metrics import metrics_in as pipeline_metrics
 from slipstream.slip import submit
 from tests.program import PATIENCE_S, Program
 from tests.server_process import ServerProcess
@@ -211,6 +213,8 @@ def test_a_pipeline_is_ready_when_its_queries_are_started(tmp_path: Path) -> Non
             assert "Spark" in found.until("/health/ready", "starting")["reason"]
             found.until("/health/ready", "ready")
             assert found.says("/health/live") == {"status": "live"}
+            counted = metric_names(found.get("/metrics")[1])
+            assert {each.name for each in of_registry(pipeline_metrics)} <= counted
             assert found.program.stop() == 0
     finally:
         server.kill()
