@@ -229,9 +229,7 @@ def _of_slips(seen: Seen) -> Iterator[Weighed]:
         one = len(slips) == 1 and not more
         count = ("more than " if more else "") + _count(len(slips), "slip")
         where = f" at {longest.step}" if longest.step else ""
-        text = (
-            f"{count} {told[0] if one else told[1]}, {'' if one else 'the longest '}for {about_text(longest.for_ms)}"
-        )
+        text = f"{count} {told[0] if one else told[1]}, {'' if one else 'the longest '}for {about_text(longest.for_ms)}"
         link = f"#/slips/{_path(longest.correlation_id)}" if one else f"#/slips?state={state}"
         detail = f"{longest.correlation_id}{where}: {longest.going}"
         yield len(slips), Problem(level=level, text=text, detail=detail, link=link)  # type: ignore[arg-type]
