@@ -21,6 +21,7 @@ class Told:
         self.states: list[tuple[str, str, str]] = []
         self.lines: list[tuple[str, str]] = []
         self.killed_parts: list[str] = []
+        self.hidden_because: list[str] = []
         self.has_started = asyncio.Event()
         self._news = asyncio.Condition()
 
@@ -39,6 +40,9 @@ class Told:
 
     def stopping(self, parts: Sequence[PartStatus]) -> None:
         """The states follow."""
+
+    def hidden(self, path: Path, reason: str) -> None:
+        self.hidden_because.append(reason)
 
     def killing(self) -> None:
         self.killed_parts.append("all")

@@ -7,6 +7,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 from rich.console import Console, Group, RenderableType
@@ -157,6 +158,9 @@ class UpShow:
 
     def killing(self) -> None:
         self._up("killing everything that is left", "yellow")
+
+    def hidden(self, path: Path, reason: str) -> None:
+        self._up(f"{path} cannot be written ({reason}): the console does not see how the parts are", "yellow")
 
     def killed(self, name: str, after_ms: int) -> None:
         self._show_held(name)

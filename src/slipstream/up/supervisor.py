@@ -33,6 +33,9 @@ class Show(Listener, Protocol):
     def killing(self) -> None:
         """Somebody does not want to wait."""
 
+    def hidden(self, path: Path, reason: str) -> None:
+        """Nobody can see any more in `path` how the parts are."""
+
 
 class Supervisor:
     """Runs parts until a signal says stop.
@@ -62,6 +65,7 @@ class Supervisor:
         self._stop = asyncio.Event()
         self._news = asyncio.Event()
         self._interrupts = 0
+        self._is_hidden = False
 
     async def run(self) -> int:
         """Returns the exit code: 0 if all parts ended as asked, that of a vital part which could not start, 1 if one
@@ -166,4 +170,12 @@ class Supervisor:
     def _write(self) -> None:
         for keeper in self._keepers.values():
             keeper.status.log = keeper.log
-        board.write(self._path, self._statuses)
+        try:
+            board.write(self._path, self._statuses)
+        except OSError as error:
+            # A full disk, say. The parts need their supervisor now more than ever, whoever cannot look at them.
+            if not self._is_hidden:
+                self._show.hidden(self._path, error.strerror or str(error))
+            self._is_hidden = True
+        else:
+            self._is_hidden = False
