@@ -61,6 +61,7 @@ async def test_the_id_of_a_request_is_echoed_or_made_and_the_application_knows_i
         ("POST", {}, 200),
         ("POST", {"Origin": "HERE"}, 200),
         ("POST", {"Origin": "HERE", "Sec_Fetch_Site": "same-origin"}, 200),
+        ("POST", {"Origin": "https://10.0.0.5:8443", "Sec_Fetch_Site": "same-origin"}, 200),  # behind a proxy
         ("POST", {"Sec_Fetch_Site": "none"}, 200),
         ("POST", {"Origin": "http://elsewhere"}, 403),
         ("POST", {"Origin": "null"}, 403),

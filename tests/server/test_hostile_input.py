@@ -44,6 +44,25 @@ def hardened(shared: ServerProcess) -> Iterator[ServerProcess]:
 CHUNKED = "Transfer-Encoding: chunked"
 
 
+SIMPLE = b'{"topic":"t","name":"t","value":"x","messages":[]}'
+"""What a page may send to anybody without asking first: it is text to the browser."""
+
+
+@pytest.mark.parametrize("path", ["/v1/produce", "/v2/produce", "/v1/topics", "/v2/topics", "/v2/job-replays"])
+@pytest.mark.parametrize("header", ["Origin: http://elsewhere", "Origin: null", "Sec-Fetch-Site: cross-site"])
+def test_a_web_page_of_somebody_else_changes_nothing(hardened: ServerProcess, path: str, header: str) -> None:
+    received = hardened.raw(request("POST", path, SIMPLE, "Content-Type: text/plain", "X-Request-Id: r-1", header))
+    assert statuses(received) == [403]
+    assert b"a page of another origin" in received
+    assert b"r-1" in received
+
+
+def test_our_own_page_is_answered_also_behind_a_proxy(hardened: ServerProcess, topic: str) -> None:
+    from_here = produce(topic, "x", "Origin: http://x")
+    behind_a_proxy = produce(topic, "x", "Origin: https://10.0.0.5:8443", "Sec-Fetch-Site: same-origin")
+    assert statuses(hardened.raw(from_here + behind_a_proxy + LAST)) == [200, 200, 200]
+
+
 @pytest.mark.parametrize("path", ["/v1/produce", "/nothing"])
 def test_a_body_announced_too_large_is_413_before_it_is_sent(hardened: ServerProcess, path: str) -> None:
     received = hardened.raw(f"POST {path} HTTP/1.1\r\nContent-Length: {2 << 20}\r\n\r\n".encode(), finish=False)

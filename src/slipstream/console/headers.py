@@ -6,13 +6,13 @@ Also who may ask: a page of somebody else's in the same browser may not change a
 from __future__ import annotations
 
 import secrets
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from slipstream.console.answers import Refused, refusal
+from slipstream.origins import READING, REFUSAL, is_foreign
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -20,7 +20,6 @@ POLICY = (
 )
 """Nothing from elsewhere, and nothing that stands in the page itself."""
 
-READING = frozenset({"GET", "HEAD", "OPTIONS"})
 REQUEST_ID_MAX = 200
 
 
@@ -49,17 +48,10 @@ class CommonHeaders:
             await send(message)
 
         app: ASGIApp = self._app
-        if scope["method"] not in READING and is_foreign(given):
-            app = refusal(
-                Request(scope),
-                Refused("PERMISSION_DENIED", "a page of another origin has asked for this: open the console itself"),
-            )
+        if scope["method"] not in READING and _is_foreign(given):
+            app = refusal(Request(scope), Refused("PERMISSION_DENIED", REFUSAL))
         await app(scope, receive, send_with_headers)
 
 
-def is_foreign(headers: Headers) -> bool:
-    """Whether a browser sends this on behalf of a page that did not come from here. Programs say nothing like it."""
-    if headers.get("sec-fetch-site", "same-origin") in {"cross-site", "same-site"}:
-        return True
-    origin = headers.get("origin")
-    return origin is not None and urlsplit(origin).netloc != headers.get("host")
+def _is_foreign(headers: Headers) -> bool:
+    return is_foreign(headers.get("sec-fetch-site", ""), headers.get("origin", ""), headers.get("host", ""))

@@ -16,6 +16,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from slipstream.origins import READING, REFUSAL, is_foreign
 from slipstream.server.exchange import NO_TYPES, Exchange, Types
 from slipstream.server.front import Front, Head
 from slipstream.server.response import render_error
@@ -92,6 +93,7 @@ class Connection(HttpToolsProtocol):
         self._length: int | None = None
         self._request_id: bytes | None = None
         self._plain = True
+        self._is_foreign = False
 
     # Transport
 
@@ -243,6 +245,9 @@ class Connection(HttpToolsProtocol):
             self._refuse(400, "INVALID_ARGUMENT", "this server speaks HTTP 1.1 and 1.0")
             return
         self._read_headers()
+        if self._is_foreign and self.parser.get_method().decode() not in READING:
+            self._refuse(403, "PERMISSION_DENIED", REFUSAL)
+            return
         path, _, _ = self.url.partition(b"?")
         self._route = self.front.routes.get(path)
         if self._route is not None and self._route.body_bytes is not None:
@@ -256,7 +261,7 @@ class Connection(HttpToolsProtocol):
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _read_headers(self) -> None:
-        content_type = accept = content_encoding = b""
+        content_type = accept = content_encoding = site = origin = host = b""
         for name, value in self.headers:
             match name.lower():
                 case b"content-type":
@@ -267,6 +272,12 @@ class Connection(HttpToolsProtocol):
                     content_encoding = value
                 case b"content-length":
                     self._length = int(value)
+                case b"sec-fetch-site":
+                    site = value
+                case b"origin":
+                    origin = value
+                case b"host":
+                    host = value
                 case b"x-request-id":
                     self._request_id = value[:200]
                     self._plain = False
@@ -276,6 +287,7 @@ class Connection(HttpToolsProtocol):
                     self.expect_100_continue = value.lower() == b"100-continue"
                     self._plain = False
         self._types = (content_type, accept, content_encoding)
+        self._is_foreign = is_foreign(site.decode("latin-1"), origin.decode("latin-1"), host.decode("latin-1"))
 
     def on_body(self, body: bytes) -> None:
         if self._deaf:
