@@ -131,6 +131,18 @@ async def test_a_question_that_takes_too_long_is_stopped_and_the_next_has_its_tu
 
 
 @in_loop
+async def test_a_question_that_needs_too_much_memory_is_stopped_and_the_next_has_its_turn(root: Path) -> None:
+    async with looking(root, sql_memory_bytes=64 << 20) as url:
+        big = "select len(list(i)) from range(100000000) t(i)"
+        status, answer, _ = await ask(f"{url}/v2/tables/query", "POST", json={"sql": big})
+        assert (status, answer["error"]) == (400, "INVALID_ARGUMENT")
+        assert "64 MiB" in answer["message"]
+        assert "CONSOLE_SQL_MEMORY_BYTES" in answer["message"]
+        _, answer, _ = await ask(f"{url}/v2/tables/query", "POST", json={"sql": "select count(*) from messages"})
+        assert answer["rows"] == [[50]]
+
+
+@in_loop
 async def test_a_question_whose_asker_is_gone_is_stopped(root: Path) -> None:
     async with looking(root, sql_timeout_ms=60_000, sql_concurrency=1) as url:
         async with aiohttp.ClientSession() as session:

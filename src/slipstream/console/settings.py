@@ -62,6 +62,12 @@ class ConsoleSettings(Thresholds, frozen=True, kw_only=True, forbid_unknown_fiel
         int, variable("CONSOLE_SQL_TIMEOUT_MS", "A question to the tables may take so long.", ge=1)
     ] = 20_000
     sql_rows: Annotated[int, variable("CONSOLE_SQL_ROWS", "Rows of an answer, at the most.", ge=1)] = 10_000
+    sql_memory_bytes: Annotated[
+        int,
+        variable(
+            "CONSOLE_SQL_MEMORY_BYTES", "Memory of a question, and once more of the disk for what it sorts.", ge=1
+        ),
+    ] = 1 << 30
     sql_concurrency: Annotated[
         int, variable("CONSOLE_SQL_CONCURRENCY", "Questions to the tables at a time; others wait.", ge=1)
     ] = 2

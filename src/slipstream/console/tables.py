@@ -1,7 +1,7 @@
 """The pipeline's tables: what is there, its rows, answers to SQL and the report.
 
 DuckDB and Arrow read them in threads of this process, a few at a time, and are interrupted where it takes too long.
-This is never the broker's process: a question can take all the memory and all the cores there are.
+This is never the broker's process: a question can take all the cores there are, and a good deal of memory.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class TablesFolder(Noun):
     async def _ask(self, question: Callable[[Tables], T], request: Request | None = None) -> T:
         """Raises Refused. What takes too long, or is nobody's any more, is interrupted: the next has its turn."""
         async with self._free:
-            tables = Tables(self._root)
+            tables = Tables(self._root, memory_bytes=self._settings.sql_memory_bytes)
             answering = asyncio.get_running_loop().run_in_executor(self._threads, question, tables)
             gone = asyncio.create_task(_gone(request))
             either: set[asyncio.Future[Any]] = {answering, gone}
@@ -184,6 +184,13 @@ class TablesFolder(Noun):
                     "DEADLINE_EXCEEDED",
                     f"this takes longer than {patience}, and was stopped: ask for less, such as one day of it "
                     "(CONSOLE_SQL_TIMEOUT_MS)",
+                ) from error
+            if "Out of Memory" in str(error):
+                # DuckDB's own advice is to settings that cannot be changed here.
+                raise Refused(
+                    "INVALID_ARGUMENT",
+                    f"this needs more memory than {self._settings.sql_memory_bytes >> 20} MiB, and was stopped: ask "
+                    "for less, such as one day of it (CONSOLE_SQL_MEMORY_BYTES)",
                 ) from error
             raise Refused("INVALID_ARGUMENT", str(error)) from error
         except PipelineError as error:

@@ -39,8 +39,11 @@ class Engine:
         connection = Engine(root).connect({"messages": view})
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, memory_bytes: int | None = None) -> None:
+        """`memory_bytes` is what a question may use, of memory, and once more of the disk where that is not enough.
+        Without it DuckDB takes most of what the machine has."""
         self._root = root
+        self._memory_bytes = memory_bytes
         self._shapes = Path(tempfile.mkdtemp(prefix="slipstream-tables-"))
         weakref.finalize(self, shutil.rmtree, self._shapes, ignore_errors=True)
         self._database: DuckDBPyConnection | None = None
@@ -73,7 +76,9 @@ class Engine:
         return database
 
     def _settings(self) -> dict[str, str]:
+        limited = () if self._memory_bytes is None else ("memory_limit", "max_temp_directory_size")
         return {
+            **dict.fromkeys(limited, _text(f"{self._memory_bytes} bytes")),
             "TimeZone": "'UTC'",
             "temp_directory": _text(f"{self._shapes}/spilled"),
             "allowed_directories": _list([f"{self._root}/", f"{self._shapes}/"]),

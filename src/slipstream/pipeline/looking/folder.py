@@ -67,9 +67,10 @@ class Tables:
         for row in tables.query("select * from stuck_slips order by since"): ...
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, memory_bytes: int | None = None) -> None:
+        """`memory_bytes` is what a query may use; as much as there is without it."""
         self.root = root.absolute()
-        self._engine = Engine(self.root)
+        self._engine = Engine(self.root, memory_bytes)
         self._handles: dict[str, DeltaTable] = {}
         self._actions: dict[str, list[dict[str, Any]]] = {}
         self._seen: set[str] = set()
