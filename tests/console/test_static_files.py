@@ -60,3 +60,13 @@ async def test_the_folder_is_its_page_and_nothing_beside_it_is_given_out() -> No
                 assert (await answer.json())["request_id"] == answer.headers["X-Request-Id"]
         async with session.post(f"{url}/console/") as answer:
             assert (answer.status, (await answer.json())["error"]) == (405, "METHOD_NOT_ALLOWED")
+
+
+@in_loop
+async def test_a_browser_at_the_root_is_led_to_the_page_and_a_program_is_told() -> None:
+    """On NATS this is the process that people open."""
+    async with listening(create_console(Sources(Numbers()))) as url, aiohttp.ClientSession() as session:
+        async with session.get(url, headers={"Accept": "text/html"}, allow_redirects=False) as answer:
+            assert (answer.status, answer.headers["Location"]) == (307, "/console/")
+        async with session.get(url, headers={"Accept": "application/json"}) as answer:
+            assert (answer.status, (await answer.json())["error"]) == (404, "NOT_FOUND")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
@@ -23,9 +24,17 @@ class _Files(StaticFiles):
 
 def static_routes(folder: Path = FOLDER) -> list[BaseRoute]:
     return [
+        Route("/", _to_the_page_for_browsers, methods=["GET"]),
         Route("/console", _to_the_page, methods=["GET"]),
         Mount("/console", _Files(directory=folder, html=True, check_dir=False)),
     ]
+
+
+async def _to_the_page_for_browsers(request: Request) -> Response:
+    """As the broker does it: to programs nothing is here."""
+    if "text/html" in request.headers.get("accept", ""):
+        return await _to_the_page(request)
+    raise HTTPException(404)
 
 
 async def _to_the_page(request: Request) -> Response:
