@@ -154,8 +154,10 @@ class Keeper:
         return self._ready_at > 0 and (time.monotonic() - self._ready_at) * 1000 >= self._settings.well_after_ms
 
     def _reason(self, code: int) -> str:
-        """How it ended, and the last it said."""
-        how = f"exit code {code}" if code >= 0 else f"killed by {_signal_name(-code)}"
+        """How it ended, and the last it said: of one that was killed no reason, and so not shown as one."""
+        if code < 0:
+            return f"killed by {_signal_name(-code)}"
+        how = f"exit code {code}"
         last = next((words for line in reversed(self._said.last) if (words := _words(line))), "")
         return f"{how}: {last}" if last else how
 
