@@ -116,8 +116,8 @@ def stats(*topics: TopicStats, time_ms: int = 1_000_000, interval_ms: int = 1_00
     return Stats(time_ms=time_ms, interval_ms=interval_ms, topics=list(topics), **{**usual, **numbers})
 
 
-def topic(name: str = "orders", *groups: GroupStats, dead_letters: int = 0) -> TopicStats:
-    return TopicStats(name, 0, 0, 0.0, dead_letters, list(groups))
+def topic(name: str = "orders", *groups: GroupStats, dead_letters: int = 0, messages: int = 0) -> TopicStats:
+    return TopicStats(name, messages, 0, 0.0, dead_letters, list(groups))
 
 
 def group(name: str = "billing", **numbers: Any) -> GroupStats:

@@ -180,9 +180,16 @@ def test_dead_letters_that_came_lately() -> None:
     problem = only(dead_letters=(seen,))
     assert problem.text == "3 messages of orders became dead letters in the last 5 min"
     assert problem.detail.startswith("40 there altogether")
-    assert problem.link == "#/dead-letters/orders"
+    assert problem.link == "#/dead-letters?topic=orders"
     one = only(dead_letters=(replace(seen, arrived=1),))
     assert one.text == "1 message of orders became a dead letter in the last 5 min"
+
+
+def test_dead_letters_of_the_bus_are_in_a_topic_of_their_own() -> None:
+    seen = DeadLettersSeen(topic="orders", arrived=2, since_ms=60_000, total=2, kept_in="orders.DLQ")
+    problem = only(dead_letters=(seen,))
+    assert problem.link == "#/topics/orders.DLQ"
+    assert "redrive" not in problem.detail, "which nothing can do with those"
 
 
 def slip(name: str, minutes: float, going: str = "not taken up") -> SlipSeen:
@@ -203,6 +210,14 @@ def test_slips_that_wait_for_a_word() -> None:
     problem = only(slips=SlipsSeen(waiting=(slip("c-1", 3, "approval"), slip("c-2", 1, "approval"))))
     assert (problem.level, problem.text) == ("notice", "2 slips wait for a word, the longest for 3 min")
     assert problem.link == "#/slips?state=waiting"
+
+
+def test_slips_that_failed_lately() -> None:
+    one = only(slips=SlipsSeen(failed=(slip("c-1", 3, "rejected: no such address"),)))
+    assert (one.level, one.text) == ("warning", "1 slip failed, 3 min ago")
+    assert (one.detail, one.link) == ("c-1 at charge: rejected: no such address", "#/slips/c-1")
+    two = only(slips=SlipsSeen(failed=(slip("c-2", 1), slip("c-1", 3))))
+    assert (two.text, two.link) == ("2 slips failed, the last 1 min ago", "#/slips?state=dead-lettered")
 
 
 def test_a_paused_step() -> None:

@@ -199,6 +199,8 @@ async def test_what_is_wrong_is_told(tmp_path: Path) -> None:
         await site.shop.submit("lonely.v1", {}, correlation_id="s-1")
         await until_waiting(site, "l-1")
         await kept(site.shop, "s-1", "finished")
+        await site.shop.submit("order.v1", {"lost": True}, correlation_id="o-1")
+        await kept(site.shop, "o-1", "dead-lettered")
         await ask(f"{site.url}/v2/steps/charge/pause", "PUT", json={"reason": "the bank is away", "seconds": 60})
         await asyncio.sleep(0.01)  # longer than it takes to be stuck here
         seen = await site.slips.look(Seen(now_ms=0))
@@ -206,6 +208,9 @@ async def test_what_is_wrong_is_told(tmp_path: Path) -> None:
             ("l-1", "manager", "approval")
         ]
         assert [(each.correlation_id, each.step) for each in seen.slips.stuck] == [("s-1", "nobody")]
+        (failed,) = seen.slips.failed
+        assert (failed.correlation_id, failed.step) == ("o-1", "ship")
+        assert "no such address" in failed.going
         (held,) = seen.paused_steps
         assert (held.step, held.reason) == ("charge", "the bank is away")
         assert held.left_ms is not None

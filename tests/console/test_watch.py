@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from slipstream.bus.names import DEAD_LETTER_SUFFIX
 from slipstream.console.problems import GroupSeen
-from slipstream.console.watch import Watch
+from slipstream.console.watch import BUS_SUFFIX, Watch
 from tests.console.site import group, stats, topic
 
 MINUTE_MS = 60_000
@@ -80,6 +81,20 @@ def test_what_is_redriven_is_told_of_no_more() -> None:
     assert arrived(watch, 3_000, orders=2) == {"orders": 2}
     assert arrived(watch, 4_000, orders=0) == {}
     assert arrived(watch, 5_000, orders=1) == {"orders": 1}
+
+
+def test_dead_letters_of_the_bus_are_messages_of_a_topic() -> None:
+    watch = Watch(MINUTE_MS)
+
+    def seen(at_ms: int, count: int, dead_letters: int = 0) -> list[tuple[str, str, int]]:
+        dead = topic("orders.DLQ", messages=count)
+        _, found = watch.see(stats(topic("orders", dead_letters=dead_letters), dead, time_ms=at_ms))
+        return [(each.topic, each.kept_in, each.arrived) for each in found]
+
+    assert seen(1_000, 4) == []
+    assert seen(2_000, 6) == [("orders", "orders.DLQ", 2)]
+    assert seen(3_000, 7, dead_letters=7) == [("orders", "", 7)], "counted with their topic, as on NATS"
+    assert DEAD_LETTER_SUFFIX == BUS_SUFFIX
 
 
 def test_a_topic_that_is_deleted_is_forgotten() -> None:

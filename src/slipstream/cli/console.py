@@ -99,7 +99,7 @@ def sources_of(settings: ConsoleSettings) -> Sources:
     stats, more, rest = _broker(settings, on_bus)
     return Sources(
         stats,
-        slips=Slips(slip.load_settings({}), is_expected=_is_named("SLIP_STORE")),
+        slips=Slips(slip.load_settings({}), is_expected=_is_named("SLIP_STORE"), failed_ms=settings.dead_letters_ms),
         jobs=Jobs(
             settings.jobs_url,
             settings.jobs_token,

@@ -50,6 +50,8 @@ class DeadLettersSeen(msgspec.Struct, frozen=True, kw_only=True):
     since_ms: int
     """Since the first of those."""
     total: int
+    kept_in: str = ""
+    """The topic they are in, where it is one of the bus; the broker's own have a page."""
 
 
 class SlipSeen(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +67,9 @@ class SlipsSeen(msgspec.Struct, frozen=True, kw_only=True):
     more_stuck: bool = False
     waiting: tuple[SlipSeen, ...] = ()
     more_waiting: bool = False
+    failed: tuple[SlipSeen, ...] = ()
+    """Lately, the newest first."""
+    more_failed: bool = False
 
 
 class PausedStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,8 +218,9 @@ def _of_dead_letters(seen: Seen) -> Iterator[Weighed]:
                 f"{_count(dead.arrived, 'message')} of {dead.topic} became "
                 f"{'a dead letter' if dead.arrived == 1 else 'dead letters'} in the last {about_text(dead.since_ms)}"
             )
-            detail = f"{dead.total:,} there altogether: look at their causes, mend, and redrive"
-            link = f"#/dead-letters/{_path(dead.topic)}"
+            todo = "look at them, and mend the cause" if dead.kept_in else "look at their causes, mend, and redrive"
+            detail = f"{dead.total:,} there altogether: {todo}"
+            link = f"#/topics/{_path(dead.kept_in)}" if dead.kept_in else f"#/dead-letters?topic={_path(dead.topic)}"
             yield dead.arrived, Problem(level="warning", text=text, detail=detail, link=link)
 
 
@@ -233,6 +239,14 @@ def _of_slips(seen: Seen) -> Iterator[Weighed]:
         link = f"#/slips/{_path(longest.correlation_id)}" if one else f"#/slips?state={state}"
         detail = f"{longest.correlation_id}{where}: {longest.going}"
         yield len(slips), Problem(level=level, text=text, detail=detail, link=link)  # type: ignore[arg-type]
+    if failed := seen.slips.failed:
+        count = ("more than " if seen.slips.more_failed else "") + _count(len(failed), "slip")
+        one = len(failed) == 1 and not seen.slips.more_failed
+        text = f"{count} failed, {'' if one else 'the last '}{about_text(failed[0].for_ms)} ago"
+        link = f"#/slips/{_path(failed[0].correlation_id)}" if one else "#/slips?state=dead-lettered"
+        where = f" at {failed[0].step}" if failed[0].step else ""
+        detail = f"{failed[0].correlation_id}{where}: {failed[0].going}"
+        yield len(failed), Problem(level="warning", text=text, detail=detail, link=link)
     for step in seen.paused_steps:
         until = f" for another {about_text(step.left_ms)}" if step.left_ms is not None else ""
         text = f"step {step.step} is paused{until}" + (f": {step.reason}" if step.reason else "")

@@ -62,8 +62,10 @@ class Slips(Noun):
     what = "slips"
     link = "#/slips"
 
-    def __init__(self, settings: SlipSettings, *, is_expected: bool) -> None:
+    def __init__(self, settings: SlipSettings, *, is_expected: bool, failed_ms: int = 600_000) -> None:
         self._settings = settings
+        self._failed_ms = failed_ms
+        """For how long it is told that one has failed."""
         self._is_expected = is_expected
         """Whether somebody has named the store: that it is not there is something to tell then."""
         self._opened: Oversight | None = None
@@ -116,8 +118,10 @@ class Slips(Noun):
         async with self._oversight() as slips:
             stuck = await slips.slips("stuck", limit=LOOKED_AT)
             waiting = await slips.slips("waiting", limit=LOOKED_AT)
+            failed = await slips.slips("dead-lettered", limit=LOOKED_AT)
             held = await slips.pauses()
         now_ms = clock.now_ms()
+        lately = [each for each in failed.slips if each.tracked.moved_ms >= now_ms - self._failed_ms]
         still = [each for each in stuck.slips if each.timeline.standing.going not in {*WAITING, "paused", "branches"}]
         return replace(
             seen,
@@ -126,6 +130,8 @@ class Slips(Noun):
                 more_stuck=stuck.more,
                 waiting=tuple(sorted((_seen(each, now_ms) for each in waiting.slips), key=lambda each: -each.for_ms)),
                 more_waiting=waiting.more,
+                failed=tuple(_seen(each, now_ms) for each in lately),
+                more_failed=failed.more and len(lately) == len(failed.slips),
             ),
             paused_steps=tuple(
                 PausedStep(
@@ -254,7 +260,7 @@ def _seen(each: Listed, now_ms: int) -> SlipSeen:
     return SlipSeen(
         correlation_id=each.tracked.slip,
         step=standing.step,
-        going=standing.going,
+        going=_reason(standing) or standing.going,
         for_ms=max(0, now_ms - since_ms),
     )
 

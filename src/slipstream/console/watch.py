@@ -9,6 +9,10 @@ from msgspec.structs import replace
 from slipstream.api.events import GroupStats, Stats
 from slipstream.console.problems import DeadLettersSeen, GroupSeen
 
+BUS_SUFFIX = ".DLQ"
+"""Where the bus keeps what its handlers could not do. To import it from there would load all of the bus, also in a
+broker's process; a test holds the two against each other."""
+
 
 class Watch:
     """Looks at every sample in turn."""
@@ -46,7 +50,7 @@ class Watch:
         return replace(seen, still_ms=max(0, now_ms - self._moved_ms[key]))
 
     def _dead_letters(self, stats: Stats) -> tuple[DeadLettersSeen, ...]:
-        now = {topic.topic: topic.dead_letters for topic in stats.topics}
+        now = _dead_letters_now(stats)
         first = not self._dead
         for topic, count in now.items():
             new = count - self._dead.get(topic, count if first else 0)
@@ -63,5 +67,24 @@ class Watch:
                 continue
             count = min(now[topic], sum(new for _, new in arrived))
             since_ms = max(1_000, stats.time_ms - arrived[0][0])
-            found.append(DeadLettersSeen(topic=topic, arrived=count, since_ms=since_ms, total=now[topic]))
+            kept_in = topic if topic.endswith(BUS_SUFFIX) else ""
+            found.append(
+                DeadLettersSeen(
+                    topic=topic.removesuffix(BUS_SUFFIX),
+                    arrived=count,
+                    since_ms=since_ms,
+                    total=now[topic],
+                    kept_in=kept_in,
+                )
+            )
         return tuple(found)
+
+
+def _dead_letters_now(stats: Stats) -> dict[str, int]:
+    """By topic: those that the broker has given up; and those of the bus, which are messages of a topic of its own.
+    Where the numbers count those with their topic, as on NATS, once."""
+    counted = {topic.topic: topic.dead_letters for topic in stats.topics}
+    of_the_bus = {topic.topic: topic.messages for topic in stats.topics if topic.topic.endswith(BUS_SUFFIX)}
+    return counted | {
+        name: messages for name, messages in of_the_bus.items() if not counted.get(name.removesuffix(BUS_SUFFIX))
+    }
