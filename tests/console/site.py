@@ -19,7 +19,6 @@ from starlette.types import ASGIApp
 
 from slipstream.api import GroupStats, Stats, TopicStats
 from slipstream.api.keys import KeyPlace
-from slipstream.console.sources import Away
 from tests.program import Program
 
 OURS = ("SLIPSTREAM_", "MESSAGE_BUS_", "BUS_", "NATS_", "JOBS_", "SLIP_", "PIPELINE_", "CONSOLE_")
@@ -75,7 +74,7 @@ class Numbers:
     """A broker's numbers, as the test says: a source of stats that waits for them."""
 
     def __init__(self) -> None:
-        self.told: asyncio.Queue[Stats | Away] = asyncio.Queue()
+        self.told: asyncio.Queue[Stats | Exception] = asyncio.Queue()
         self.asked: list[int] = []
         """At which intervals, in turn."""
         self.why_not = ""
@@ -86,7 +85,7 @@ class Numbers:
         self.asked.append(interval_ms)
         while True:
             told = await self.told.get()
-            if isinstance(told, Away):
+            if isinstance(told, Exception):
                 raise told
             yield told
 

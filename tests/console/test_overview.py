@@ -108,6 +108,22 @@ async def test_a_broker_that_is_away_is_a_problem_and_the_stream_goes_on() -> No
 
 
 @in_loop
+async def test_what_goes_wrong_in_looking_at_the_broker_is_told_and_it_is_looked_at_again() -> None:
+    numbers = Numbers()
+    async with showing(numbers) as url, contextlib.aclosing(events(f"{url}/v2/overview")) as stream:
+        await numbers.told.put(stats(topic("orders", group(lag=3))))
+        await anext(stream)
+        assert (await anext(stream))[1]["problems"] == []
+        await numbers.told.put(ValueError("a bug of ours"))
+        (problem,) = (await anext(stream))[1]["problems"]
+        assert (problem["level"], problem["detail"]) == ("error", "the console failed to look; its log says why")
+        await numbers.told.put(stats(topic("orders", group(lag=4))))
+        while (found := (await anext(stream))[1])["problems"]:
+            pass
+        assert found["lag"] == 4
+
+
+@in_loop
 async def test_before_a_broker_has_answered_that_is_what_is_said() -> None:
     numbers = Numbers()
     async with showing(numbers) as url:

@@ -33,6 +33,8 @@ PAUSE_S_MAX = 10.0
 
 LOOK_TIMEOUT_S = 10.0
 
+FAILED = "the console failed to look; its log says why"
+
 NOTHING = Stats(
     time_ms=0,
     interval_ms=1,
@@ -96,10 +98,16 @@ class Feed:
                 async for stats in self._samples():
                     failures = 0
                     await self._hear(stats)
+                continue
             except Away as error:
-                failures += 1
-                self._note_away(str(error))
-                await self._wait(min(PAUSE_S_MAX, 0.25 * 2 ** min(failures, 10)))
+                reason = str(error)
+            except Exception:
+                # Whatever it is: to end here would show what was true then for ever, as if nothing had happened since.
+                log.exception("%s could not be looked at", "the broker")
+                reason = FAILED
+            failures += 1
+            self._note_away(reason)
+            await self._wait(min(PAUSE_S_MAX, 0.25 * 2 ** min(failures, 10)))
 
     async def _samples(self) -> AsyncGenerator[Stats, None]:
         """Until it should be looked at more or less often: somebody watches, or nobody does any more."""
@@ -164,7 +172,7 @@ class Feed:
             reason = f"no answer within {LOOK_TIMEOUT_S:.0f} s"
         except Exception:
             log.exception("%s could not be looked at", noun.what)
-            reason = "the console failed to look; its log says why"
+            reason = FAILED
         return replace(seen, unseen=(*seen.unseen, Unseen(what=noun.what, reason=reason, link=noun.link)))
 
     # Telling
