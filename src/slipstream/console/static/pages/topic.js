@@ -60,7 +60,7 @@ export async function show(root, { parts: [name], query, signal }) {
 
 function draw(name, { info, error, allPartitions }, messages, actions) {
   return [
-    h("div", { class: "head" }, h("h1", {}, name), info ? buttons(name, actions) : null),
+    h("div", { class: "head" }, h("h1", {}, name), info && isOurs(info) ? buttons(name, actions) : null),
     error ? errorBox(error) : null,
     info
       ? [
@@ -74,6 +74,9 @@ function draw(name, { info, error, allPartitions }, messages, actions) {
         : skeleton(6),
   ];
 }
+
+/** On NATS the console only looks, and of a stream no more is known than how long it keeps what. */
+const isOurs = (info) => info.config.retry !== undefined;
 
 function buttons(name, actions) {
   const isDead = name.startsWith("dlq.");
@@ -147,22 +150,25 @@ function partitions(info, all, actions) {
 
 function settings(info, actions) {
   const { config, overrides } = info;
-  const rows = [
+  const kept = [
     ["retention_ms", config.retention_ms ? `Messages are kept for ${span(config.retention_ms)}.` : "Messages are kept for ever."],
     ["retention_bytes", config.retention_bytes ? `Of a partition the newest ${bytes(config.retention_bytes)} are kept.` : "A partition may have any size."],
+  ];
+  const worked = () => [
     ["hold_unfinished", config.hold_unfinished ? "What a group has not finished is kept past that." : "What a group has not finished by then is lost for it."],
     ["retry", retries(config.retry)],
     ["dead_letters", config.dead_letters ? "What has had its attempts becomes a dead letter." : "What has had its attempts is dropped."],
     ["max_in_flight", config.max_in_flight ? `A group has at most ${plural(config.max_in_flight, "message")} of a partition in flight.` : "A group may have any number of messages in flight."],
     ["max_waiting_messages", waiting(config)],
   ];
-  const isSet = (name) => overrides[name] !== undefined || (name === "max_waiting_messages" && overrides.max_waiting_bytes !== undefined);
+  const rows = isOurs(info) ? [...kept, ...worked()] : kept;
+  const isSet = (name) => isOurs(info) && (overrides[name] !== undefined || (name === "max_waiting_messages" && overrides.max_waiting_bytes !== undefined));
   return h(
     "section",
     { "aria-labelledby": "settings" },
     h("h2", { id: "settings" }, "Settings"),
     h("ul", { class: "sentences card" }, rows.map(([name, words]) => h("li", {}, words, isSet(name) ? h("span", { class: "tag" }, "set for this topic") : null))),
-    Object.keys(overrides).length ? h("button", { type: "button", class: "quiet", onclick: actions.follow }, "Follow the server in everything") : null,
+    isOurs(info) && Object.keys(overrides).length ? h("button", { type: "button", class: "quiet", onclick: actions.follow }, "Follow the server in everything") : null,
     h("p", { class: "soft small" }, "Created ", since(info.created_ms), ", id ", h("code", {}, info.id)),
   );
 }
