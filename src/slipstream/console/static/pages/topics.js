@@ -91,10 +91,13 @@ const ORDER = {
   size: (one, other) => other.bytes - one.bytes,
 };
 
+/** Those of the broker, and those that the bus makes beside every topic it works on. */
+const isForDead = (name) => name.startsWith("dlq.") || name.endsWith(".DLQ");
+
 function rows(state) {
   const stats = new Map(overview.now?.topics.map((each) => [each.topic, each]));
   const shown = state.topics
-    ?.filter(({ name }) => (state.dead || !name.startsWith("dlq.")) && name.toLowerCase().includes(state.search.toLowerCase()))
+    ?.filter(({ name }) => (state.dead || !isForDead(name)) && name.toLowerCase().includes(state.search.toLowerCase()))
     .map((each) => ({ ...each, stats: stats.get(each.name) }))
     .sort((one, other) => ORDER[state.sort]?.(one, other) || ORDER.name(one, other));
   return table(
