@@ -84,10 +84,17 @@ export function timesOf(row, now) {
 
 const percent = (share) => `${(share * 100).toFixed(2)}%`;
 
+/** A span with its smaller unit, too: two marks of a ruler are never called the same. */
+function mark(ms) {
+  const [seconds, hours] = [Math.floor(ms / 1000), Math.floor(ms / 3_600_000)];
+  if (seconds >= 60 && seconds < 3600 && seconds % 60) return `${span(ms)} ${seconds % 60} s`;
+  return hours >= 48 && hours % 24 ? `${span(ms)} ${hours % 24} h` : span(ms);
+}
+
 function ruler(axis, run, now) {
   const labels = axis.ticks.map(({ at, ms }) => {
     const anchor = at < 0.02 ? "start" : at > 0.97 ? "end" : "middle";
-    return s("text", { x: percent(at), y: 13, "text-anchor": anchor }, ms ? span(ms) : "0", s("title", {}, exact(axis.from + ms)));
+    return s("text", { x: percent(at), y: 13, "text-anchor": anchor }, ms ? mark(ms) : "0", s("title", {}, exact(axis.from + ms)));
   });
   const isNow = !run.endedAt;
   return h(
