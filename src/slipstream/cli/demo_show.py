@@ -52,7 +52,7 @@ class DemoShow:
         return Scene(self._progress, task, name, None if self._is_terminal else self._output)
 
     def link(self, what: str, where: str) -> None:
-        self._output.out.print(Text.assemble(f"  {what:<36} ", (where, "cyan")), soft_wrap=True)
+        self._output.out.print(Text.assemble(f"  {what:<38} ", (where, "cyan")), soft_wrap=True)
 
     def answer(self, question: str, sql: str, answer: Answer) -> None:
         """A question to the tables, and what they say."""

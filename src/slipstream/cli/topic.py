@@ -73,7 +73,8 @@ def create(client: Client, output: Output, name: str, partitions: int, **given: 
     elif answer.created:
         output.say(f"created {name} with {partitions} partition{'s' if partitions > 1 else ''}")
     else:
-        output.say(f"{name} exists already, with {len(answer.topic.partitions)} partitions, and was left as it is")
+        there = len(answer.topic.partitions)
+        output.say(f"{name} exists already, with {there} partition{'s' if there > 1 else ''}, and was left as it is")
 
 
 @topic.command("list", epilog=EXIT_CODES)
