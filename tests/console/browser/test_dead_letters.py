@@ -71,7 +71,7 @@ def test_filters_choose_and_stay_in_the_address(open_page: OpenPage, shared: Ser
     expect(listed(page)).to_have_count(UNKNOWN)
     page.get_by_label("Group").fill("nobody")
     page.get_by_label("Group").press("Enter")
-    expect(page.get_by_text("No dead letter is so.")).to_be_visible()
+    expect(page.get_by_text("No dead letter fits these choices.")).to_be_visible()
     page.get_by_label("Group").fill("billing")
     page.get_by_label("Group").press("Enter")
     expect(listed(page)).to_have_count(UNKNOWN)
@@ -83,7 +83,7 @@ def test_filters_choose_and_stay_in_the_address(open_page: OpenPage, shared: Ser
     expect(listed(page)).to_have_count(UNKNOWN)
     page.get_by_label("and before").fill("1h")
     page.get_by_label("and before").press("Enter")
-    expect(page.get_by_text("No dead letter is so.")).to_be_visible()
+    expect(page.get_by_text("No dead letter fits these choices.")).to_be_visible()
 
 
 def test_one_tells_its_whole_story_and_is_sent_back(open_page: OpenPage, shared: ServerProcess, dead: str) -> None:
@@ -155,7 +155,7 @@ def test_what_was_sent_back_can_be_seen(open_page: OpenPage, shared: ServerProce
     page = open_page(shared.base, f"#/dead-letters?topic={dead}")
     page.get_by_role("button", name="Redrive all of these").click()
     page.get_by_role("dialog").get_by_role("button", name="Redrive 15").click()
-    expect(page.get_by_text("No dead letter is so.")).to_be_visible()
+    expect(page.get_by_text("No dead letter fits these choices.")).to_be_visible()
     page.get_by_label("Show").select_option("sent back")
     expect(listed(page)).to_have_count(TIMED_OUT + UNKNOWN)
     expect(page.get_by_role("button", name="Redrive all of these")).to_have_count(0)

@@ -43,7 +43,7 @@ async function open() {
   const root = h("div", { class: `page page-${name || "overview"}` });
   main.replaceChildren(root);
   try {
-    if (!(name in PAGES)) throw new Error(`there is no page ${name}: choose one on the left`);
+    if (!(name in PAGES)) throw Object.assign(new Error(`there is no page ${name}: choose another`), { code: "NOT_FOUND" });
     const page = await PAGES[name]();
     if (signal.aborted) return;
     document.title = `${page.title(rest)} · Slipstream`;

@@ -202,7 +202,7 @@ class DeadLetters {
   #causes(causes) {
     const isQuiet = causes && !causes.length;
     const isFiltered = FILTERS.some((name) => this.filter[name] && name !== "redriven");
-    if (isQuiet) return h("p", { class: isFiltered || this.filter.redriven !== "false" ? "empty" : "quiet-line" }, isFiltered || this.filter.redriven !== "false" ? "No dead letter is so." : "There are no dead letters: nothing was given up.");
+    if (isQuiet) return h("p", { class: isFiltered || this.filter.redriven !== "false" ? "empty" : "quiet-line" }, isFiltered || this.filter.redriven !== "false" ? "No dead letter fits these choices." : "There are no dead letters: nothing was given up.");
     return h(
       "section",
       { "aria-labelledby": "causes" },

@@ -74,7 +74,7 @@ const groups = (shown, all) =>
     {
       label: "groups",
       key: (each) => `${each.topic}/${each.group}`,
-      empty: all?.length ? "No group is so." : "There are no groups yet: the first fetch or stream of a group makes it.",
+      empty: all?.length ? "No group fits these choices." : "There are no groups yet: the first fetch or stream of a group makes it.",
       onRow: (each) => (location.hash = to("groups", each.topic, each.group)),
     },
   );
