@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -103,3 +104,12 @@ def test_a_part_whose_libraries_are_missing_names_the_extra(monkeypatch: pytest.
     assert [missing_extra(name) for name in PORTS] == [""] * len(PORTS)
     monkeypatch.setitem(planning.EXTRAS, "pipeline", ("pipeline", ("no_such_module", "no_such_package.module")))
     assert missing_extra("pipeline") == "pipeline"
+
+
+@pytest.mark.parametrize("name", [*OPTIONAL, "broker"])
+def test_a_file_beside_whoever_starts_it_is_not_taken_for_a_library(tmp_path: Path, name: str) -> None:
+    (tmp_path / "msgspec.py").write_text("raise SystemExit('mine was imported')")
+    command = parts()[name].command
+    asked = (*command[: command.index("slipstream") + 1], "--version")
+    found = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr) == (0, "")

@@ -161,7 +161,7 @@ async def child(
         said.append(line.decode(errors="replace").rstrip())
         hear(said[-1])
 
-    process = Process((sys.executable, "-m", "slipstream", *arguments), environment, guard, keep)
+    process = Process((sys.executable, "-P", "-m", "slipstream", *arguments), environment, guard, keep)
     try:
         yield process, said
     finally:

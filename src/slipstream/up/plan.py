@@ -115,7 +115,8 @@ def _url(choices: Choices, name: str) -> str:
 
 
 def _slipstream(*arguments: str) -> tuple[str, ...]:
-    return (sys.executable, "-m", "slipstream", *arguments)
+    # -P: a file beside whoever starts us, called nats.py say, would be imported in place of the library.
+    return (sys.executable, "-P", "-m", "slipstream", *arguments)
 
 
 def _shared(choices: Choices, environment: Mapping[str, str]) -> dict[str, str]:
