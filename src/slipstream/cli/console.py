@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
+from slipstream.cli.observing import logging_options, observed
 from slipstream.cli.output import EXIT_CODES, answering
 
 if TYPE_CHECKING:
@@ -23,20 +24,7 @@ if TYPE_CHECKING:
 @click.command(epilog=EXIT_CODES)
 @click.option("--host", help="Where it listens; also CONSOLE_HOST. Default 127.0.0.1.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Its port, 0 for any; also CONSOLE_PORT. Default 8070.")
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-    help="What is logged.",
-)
-@click.option(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="For people or for machines.",
-)
+@logging_options()
 def console(host: str | None, port: int | None, log_level: str, log_format: str) -> None:
     """Serve the console: a page in the browser for whoever looks after all of it, until SIGTERM or Ctrl-C.
 
@@ -49,13 +37,11 @@ def console(host: str | None, port: int | None, log_level: str, log_format: str)
       slipstream console
       SLIPSTREAM_URL=http://10.0.0.1:8080 slipstream console --port 9000
     """
-    from slipstream.cli.logs import configure_logging  # noqa: PLC0415 - --help needs none of this
-    from slipstream.console import load_settings  # noqa: PLC0415
+    from slipstream.console import load_settings  # noqa: PLC0415 - --help needs none of it
 
-    with answering(False, _exit_code):
+    with answering(False, _exit_code), observed("console", log_level, log_format):
         given = {"host": host, "port": port}
         settings = load_settings({name: value for name, value in given.items() if value is not None})
-        configure_logging(log_level, log_format)
         asyncio.run(_run(settings))
 
 

@@ -5,6 +5,7 @@ import { h, mount } from "./lib/dom.js";
 import { count, span } from "./lib/format.js";
 import { begin, overview, watch } from "./lib/overview.js";
 import { parse, to } from "./lib/router.js";
+import { isOnNats, known, learn, server } from "./lib/server.js";
 import { errorBox } from "./parts/notice.js";
 
 // Each module has `title(parts)` and `show(root, {parts, query, signal})`; the signal is aborted when the page is left.
@@ -44,7 +45,7 @@ async function open() {
   main.replaceChildren(root);
   try {
     if (!(name in PAGES)) throw Object.assign(new Error(`there is no page ${name}: choose another`), { code: "NOT_FOUND" });
-    const page = await PAGES[name]();
+    const [page] = await Promise.all([PAGES[name](), known()]);
     if (signal.aborted) return;
     document.title = `${page.title(rest)} · Slipstream`;
     await page.show(root, { parts: rest, query: values, signal });
@@ -70,24 +71,18 @@ const rail = mount(document.getElementById("rail"), () => {
 
 // Status line
 
-let server = null;
-
 async function learnServer() {
-  try {
-    server = await get("/v2/server");
-  } catch {
-    server = null; // the status line says that it is away
-  }
+  await learn();
   status.update();
 }
 
 const status = mount(document.getElementById("status"), () => {
   const isThere = overview.state === "connected";
   const words = { connected: "live", lost: "no connection, trying again", connecting: "connecting" };
-  const facts = server && [
-    `v${server.version}`,
-    server.bus === "nats" ? "on NATS" : `durability ${server.durability}`,
-    `up ${span(Date.now() - server.started_ms)}`,
+  const facts = server.facts && [
+    `v${server.facts.version}`,
+    isOnNats() ? "on NATS" : `durability ${server.facts.durability}`,
+    `up ${span(Date.now() - server.facts.started_ms)}`,
   ];
   return [
     facts && h("span", { class: "facts soft" }, facts.join(" · ")),

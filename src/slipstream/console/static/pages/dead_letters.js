@@ -9,12 +9,14 @@ import { every } from "../lib/live.js";
 import { overview, watch } from "../lib/overview.js";
 import { preview } from "../lib/payload.js";
 import { remember, to } from "../lib/router.js";
+import { isOnNats } from "../lib/server.js";
 import { deadLetter } from "../parts/dead_letter.js";
 import { act, errorBox } from "../parts/notice.js";
 import { redrive, redriveList } from "../parts/redrives.js";
 import { since } from "../parts/since.js";
 import { table } from "../parts/table.js";
 import * as one from "./dead_letter.js";
+import * as onNats from "./dead_letters_on_nats.js";
 
 const FILTERS = ["topic", "group", "error", "since", "until", "redriven"];
 const PAGE = 500;
@@ -25,6 +27,7 @@ const LOOK_MS = 1_000;
 export const title = (parts) => (parts.length ? parts.join("/") : "Dead letters");
 
 export async function show(root, context) {
+  if (isOnNats()) return onNats.show(root, context);
   if (context.parts.length >= 3) return one.show(root, context);
   return new DeadLetters(root, context).begin();
 }

@@ -6,6 +6,7 @@ import { count, plural, rate, span } from "../lib/format.js";
 import { every } from "../lib/live.js";
 import { overview, watch } from "../lib/overview.js";
 import { to } from "../lib/router.js";
+import { isOnNats } from "../lib/server.js";
 import { forgetGroup, pauseGroup, resumeGroup, seekGroup } from "../parts/group_forms.js";
 import { lagBar, lagLegend, oldest, stateTag } from "../parts/lag.js";
 import { act, errorBox } from "../parts/notice.js";
@@ -64,6 +65,7 @@ function draw(topic, group, { info, partitions, error }, actions) {
 }
 
 const buttons = (info, actions) =>
+  !isOnNats() &&
   h(
     "div",
     { class: "buttons" },

@@ -6,6 +6,7 @@ import { bytes, count, plural, rate, short, span } from "../lib/format.js";
 import { every } from "../lib/live.js";
 import { overview, watch } from "../lib/overview.js";
 import { remember, to } from "../lib/router.js";
+import { isOnNats } from "../lib/server.js";
 import { lagBar } from "../parts/lag.js";
 import { errorBox } from "../parts/notice.js";
 import { table } from "../parts/table.js";
@@ -58,7 +59,7 @@ async function showAll(root, { query, signal }) {
 
 function draw(state, { change, create }) {
   return [
-    h("div", { class: "head" }, h("h1", {}, "Topics"), h("div", { class: "buttons" }, h("button", { type: "button", class: "primary", onclick: create }, "Create a topic"))),
+    h("div", { class: "head" }, h("h1", {}, "Topics"), isOnNats() ? null : h("div", { class: "buttons" }, h("button", { type: "button", class: "primary", onclick: create }, "Create a topic"))),
     filters(state, change),
     state.error ? errorBox(state.error) : null,
     state.error && !state.topics ? null : rows(state, create),
