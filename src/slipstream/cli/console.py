@@ -78,6 +78,7 @@ def sources_of(settings: ConsoleSettings) -> Sources:
     from slipstream.console.decoded import Decoder  # noqa: PLC0415
     from slipstream.console.health import Probes  # noqa: PLC0415
     from slipstream.console.jobs import Jobs  # noqa: PLC0415
+    from slipstream.console.logs import PartLogs  # noqa: PLC0415
     from slipstream.console.parts import PartsFile  # noqa: PLC0415
     from slipstream.console.slips import Slips  # noqa: PLC0415
 
@@ -95,6 +96,7 @@ def sources_of(settings: ConsoleSettings) -> Sources:
         tables=_tables(settings, stats.ends),
         more=[Decoder(jobs.load_settings({}).namespace, on_bus.prefix), Probes(), *more],
         parts=PartsFile(settings.parts),
+        logs=PartLogs(settings.parts),
         rest=rest,
         thresholds=settings,
         look_ms=settings.look_ms,

@@ -98,6 +98,7 @@ def _application(sources: Sources, feed: Feed) -> ASGIApp:
     routes: list[BaseRoute] = [
         *OverviewCalls(feed).routes(),
         *sources.parts.routes(),
+        *sources.logs.routes(),
         *Search(sources.nouns, feed.topics, sources.stats).routes(),
     ]
     for noun in sources.nouns:

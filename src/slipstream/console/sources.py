@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 from slipstream.api.events import Stats
 from slipstream.api.keys import KeyPlace
 from slipstream.api.overview import SearchHit
+from slipstream.console.logs import PartLogs
 from slipstream.console.parts import PartsFile
 from slipstream.console.problems import Seen
 from slipstream.console.settings import Thresholds
@@ -84,6 +85,7 @@ class Sources:
         tables: Noun | None = None,
         more: Sequence[Noun] = (),
         parts: PartsFile | None = None,
+        logs: PartLogs | None = None,
         rest: Rest | None = None,
         thresholds: Thresholds | None = None,
         look_ms: int = 10_000,
@@ -95,6 +97,7 @@ class Sources:
         self.more = more
         """Of the broker itself: topics and groups, to be searched, and on NATS to be read."""
         self.parts = parts or PartsFile("")
+        self.logs = logs or PartLogs("")
         self.rest = rest
         self.thresholds = thresholds or Thresholds()
         self.look_ms = look_ms

@@ -14,6 +14,7 @@ from slipstream.api.jobs import (
     JobReplayRequest,
     JobsQuery,
 )
+from slipstream.api.logs import LogAnswer, LogQuery
 from slipstream.api.media import EVENTS, JSON
 from slipstream.api.overview import OverviewAnswer, OverviewQuery, PartList, SearchAnswer, SearchQuery
 from slipstream.api.slips import (
@@ -47,6 +48,7 @@ ENDPOINTS = [
         media_types=(JSON, EVENTS),
     ),
     Endpoint(method="GET", path="/v2/parts", summary="The processes of slipstream up", answer=PartList),
+    Endpoint(method="GET", path="/v2/logs", summary="What the parts logged of an id", query=LogQuery, answer=LogAnswer),
     Endpoint(method="GET", path="/v2/search", summary="Where an id leads", query=SearchQuery, answer=SearchAnswer),
     Endpoint(method="GET", path="/v2/slips", summary="List slips", query=SlipQuery, answer=SlipList),
     Endpoint(

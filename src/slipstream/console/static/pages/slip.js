@@ -13,6 +13,7 @@ import { since } from "../parts/since.js";
 import { cancel, decisionButtons, rerun, waitingSteps } from "../parts/slip_actions.js";
 import { clock, errorText, inWords, stateTag, toneOf } from "../parts/slip_words.js";
 import { pausedSteps } from "../parts/steps.js";
+import { partLogs } from "../parts/part_log.js";
 import { skeleton, table } from "../parts/table.js";
 
 const LOOK_MS = 1_000;
@@ -31,11 +32,13 @@ export async function show(root, { parts, query, signal }) {
   let eagerUntil = 0;
 
   const steps = pausedSteps(signal, () => view.update());
+  const logs = partLogs(id, signal, () => view.update());
   const look = async () => {
     looked = Date.now();
     try {
       slip = await get(address, { signal });
       error = null;
+      logs.lookIfNewer(slip.movedAt);
     } catch (failure) {
       if (failure.name === "AbortError") return;
       error = failure;
@@ -52,7 +55,7 @@ export async function show(root, { parts, query, signal }) {
   const view = mount(root, () => [
     h("div", { class: "page-head" }, h("p", { class: "crumbs" }, h("a", { href: to("slips") }, "Slips"), " /"), h("h1", { class: "mono" }, id), slip && stateTag(slip.state)),
     error && errorBox(error, look),
-    slip ? drawn(slip, { scale, steps, look: done, setScale, address }) : !error && skeleton(8),
+    slip ? drawn(slip, { scale, steps, logs, look: done, setScale, address }) : !error && skeleton(8),
   ]);
 
   function setScale(wanted) {
@@ -69,6 +72,7 @@ function drawn(slip, page) {
     standing(slip, page, now),
     h("section", { "aria-labelledby": "timeline" }, timelineHead(slip, page, now), runs(slip, page, now)),
     h("section", { "aria-labelledby": "steps" }, h("h2", { id: "steps" }, "Step by step"), slip.runs.map((run) => rows(slip, run, page, now))),
+    page.logs.section(),
     messages(slip, page.address),
   ];
 }
