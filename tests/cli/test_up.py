@@ -43,7 +43,7 @@ def test_it_starts_everything_brings_back_what_crashed_and_drains_at_ctrl_c(tmp_
         os.kill(before.pid, signal.SIGKILL)
         after = up.until("slips", "running", restarts=1)
         assert after.pid not in {None, before.pid}
-        assert up.wait_for(r"slips crashed: killed by SIGKILL: .*; started again in 1 s")
+        assert up.wait_for(r"slips crashed: killed by SIGKILL; started again in 1 s")
         assert up.wait_for(r"slips runs again, after one restart")
 
         parts = up.file()

@@ -139,6 +139,8 @@ async def _started(data: Path, guard: Guard, say: Callable[[str], None]) -> Asyn
                 starting = asyncio.create_task(_until_running(data / "up" / "parts.json", process.pid))
                 ended = asyncio.create_task(process.ended())
                 await asyncio.wait([starting, ended], return_when=asyncio.FIRST_COMPLETED)
+                if starting.done() and any(_has_given_up(part) for part in starting.result().parts):
+                    await ended  # which it is about to, and says why
                 ended.cancel()
             if not process.is_running:
                 starting.cancel()
@@ -181,6 +183,11 @@ async def _until_running(path: Path, pid: int) -> PartsFile:
         if known is not None and known.pid == pid and not any(_is_coming(part) for part in known.parts):
             return known
         await asyncio.sleep(POLL_S)
+
+
+def _has_given_up(part: PartStatus) -> bool:
+    """Without a broker `slipstream up` does not go on."""
+    return part.name == "broker" and part.state == "stopped"
 
 
 def _is_coming(part: PartStatus) -> bool:
