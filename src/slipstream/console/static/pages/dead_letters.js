@@ -182,10 +182,10 @@ class DeadLetters {
       "form",
       { class: "filters", onsubmit: (event) => event.preventDefault() },
       h("label", {}, "Topic", h("select", { onchange: (event) => this.#set("topic", event.target.value) }, h("option", { value: "", selected: !this.filter.topic }, "all"), known.map((name) => h("option", { value: name, selected: name === this.filter.topic }, name)))),
-      text("group", "Group", { placeholder: "any", size: 14 }),
-      text("error", "Error has", { type: "search", placeholder: "part of it", size: 20 }),
-      text("since", "Died since", { placeholder: "1h, or a time", size: 14 }),
-      text("until", "and before", { placeholder: "10m, or a time", size: 14 }),
+      text("group", "Group", { placeholder: "any", size: 9 }),
+      text("error", "Error has", { type: "search", placeholder: "part of it", size: 14 }),
+      text("since", "Died since", { placeholder: "1h, or a time", size: 11 }),
+      text("until", "and before", { placeholder: "10m, or a time", size: 11 }),
       h("label", {}, "Show", h("select", { onchange: (event) => this.#set("redriven", event.target.value === "all" ? "" : event.target.value) }, choices.map(([value, label]) => h("option", { value, selected: value === (this.filter.redriven || "all") }, label)))),
     );
   }
