@@ -19,7 +19,8 @@ def test_every_part_is_in_the_table_with_its_command_port_and_option() -> None:
     options = {option for parameter in main.commands["up"].params for option in parameter.opts}
     for name, (command, port, option) in shown.items():
         words = command.split("`")[1].split()[1:]
-        assert list(found[name].command[3 : 3 + len(words)]) == words
+        started = found[name].command
+        assert list(started[started.index("slipstream") + 1 :][: len(words)]) == words
         assert int(port) == PORTS[name]
         assert option.strip("`") in options
         assert found[name].url.endswith(f":{PORTS[name]}")
