@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from slipstream.cli.logs import JsonFormatter, TextFormatter
 from tests.server_process import ServerProcess
 
 # How long an example takes is no reason to fail: the machine is shared.
@@ -35,6 +36,9 @@ def _logs_as_they_were() -> Iterator[None]:
     level = root.level
     yield
     root.setLevel(level)
+    for handler in root.handlers[:]:
+        if isinstance(handler.formatter, JsonFormatter | TextFormatter):
+            root.removeHandler(handler)  # it writes to what the test had for standard error, which is closed by now
 
 
 @pytest.fixture

@@ -480,6 +480,25 @@ async def test_an_exception_that_cannot_even_be_printed_fails_the_message(shared
     assert attempts == [1, 2]
 
 
+@in_loop
+async def test_a_rejection_that_cannot_be_printed_is_one(shared: ServerProcess, topic: str) -> None:
+    app = worker(shared.base)
+
+    class Unprintable(Reject):
+        def __str__(self) -> str:
+            raise ValueError("not even this")
+
+    @app.handler(topic, group="g", lease_ms=60_000)
+    async def handle(message: Message) -> None:
+        raise Unprintable
+
+    async with AsyncClient(shared.base) as client, serving(app):
+        await client.produce(topic, "v")
+        letter = await dead_letter(client, topic)
+    assert letter.envelope.dlq is not None
+    assert letter.envelope.dlq.last_error == "rejected"
+
+
 def test_a_handler_that_could_never_do_its_work_is_refused() -> None:
     """A yield makes calling it do nothing at all: the message would be acked, and nobody would know."""
     app = Worker("http://127.0.0.1:1")

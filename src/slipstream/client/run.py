@@ -66,11 +66,13 @@ class Run:
             case None:
                 return None
             case Reject():
-                log.info("%r is rejected: %s", self.message, error)
-                return self._nack(str(error) or "rejected", retryable=False)
+                words = handlers.said(error) or "rejected"
+                log.info("%r is rejected: %s", self.message, words)
+                return self._nack(words, retryable=False)
             case Retry():
-                log.info("%r is to come again: %s", self.message, error)
-                return self._nack(str(error) or "retry", delay_ms=error.delay_ms)
+                words = handlers.said(error) or "retry"
+                log.info("%r is to come again: %s", self.message, words)
+                return self._nack(words, delay_ms=error.delay_ms)
             case InProgress():
                 log.info("%r is to come again: %s", self.message, error)
                 return self._nack(f"InProgress: {error}", delay_ms=IN_PROGRESS_DELAY_MS)
