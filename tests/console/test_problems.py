@@ -233,8 +233,8 @@ def test_jobs_that_failed() -> None:
 
 
 def test_a_table_is_behind_when_it_has_something_to_read_and_is_not_written() -> None:
-    late = TableSeen(table="job_logs", lag=5_000, written_ms_ago=8 * MINUTE_MS)
-    problem = only(tables=(late, replace(late, table="messages", written_ms_ago=1_000)))
+    late = TableSeen(table="job_logs", lag=5_000, written_ms_ago=8 * MINUTE_MS, unread_ms=6 * MINUTE_MS)
+    problem = only(tables=(late, replace(late, table="messages", unread_ms=1_000)))
     assert problem.text == "table job_logs is behind: 5,000 messages not read, last written 8 min ago"
     assert problem.link == "#/pipeline/job_logs"
     both = only(tables=(late, replace(late, table="messages", lag=9_000)))

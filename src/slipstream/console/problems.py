@@ -89,6 +89,8 @@ class TableSeen(msgspec.Struct, frozen=True, kw_only=True):
     table: str
     lag: int
     written_ms_ago: int
+    unread_ms: int
+    """For so long something was there to read and nothing was written."""
 
 
 class Unseen(msgspec.Struct, frozen=True, kw_only=True):
@@ -263,12 +265,13 @@ def _of_jobs(seen: Seen) -> Iterator[Weighed]:
 
 
 def _of_tables(seen: Seen, limits: Thresholds) -> Iterator[Weighed]:
-    late = [each for each in seen.tables if each.lag and each.written_ms_ago >= limits.table_behind_ms]
+    late = [each for each in seen.tables if each.lag and each.unread_ms >= limits.table_behind_ms]
     if not late:
         return
     worst = max(late, key=lambda each: each.lag)
     names = f"table {worst.table} is" if len(late) == 1 else f"{len(late)} tables are"
-    text = f"{names} behind: {worst.lag:,} messages not read, last written {about_text(worst.written_ms_ago)} ago"
+    unread, written = _count(worst.lag, "message"), about_text(worst.written_ms_ago)
+    text = f"{names} behind: {unread} not read, last written {written} ago"
     link = f"#/pipeline/{_path(worst.table)}" if len(late) == 1 else "#/pipeline"
     yield worst.lag, Problem(level="warning", text=text, detail="is the pipeline running?", link=link)
 

@@ -41,7 +41,7 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         int,
         variable(
             "CONSOLE_TABLE_BEHIND_MS",
-            "A table with messages left to read, and not written for so long, is behind.",
+            "A table that has left messages unread for so long, and was not written, is behind.",
             ge=1,
         ),
     ] = 5 * MINUTE_MS

@@ -62,6 +62,8 @@ class TablesFolder(Noun):
         self._free = asyncio.Semaphore(settings.sql_concurrency)
         self._listed: tuple[float, list[TableSummary]] | None = None
         self._listing = asyncio.Lock()
+        self._unread: dict[tuple[str, int], float] = {}
+        """Since when each version of a table is known to have left something unread."""
 
     def routes(self) -> list[BaseRoute]:
         return [
@@ -123,13 +125,22 @@ class TablesFolder(Noun):
     # What is wrong, and what is found
 
     async def look(self, seen: Seen) -> Seen:
-        now_ms = time.time_ns() // 1_000_000
-        behind = [
-            TableSeen(table=table.name, lag=table.lag, written_ms_ago=max(0, now_ms - table.written_ms))
-            for table in await self._list()
-            if table.lag
-        ]
-        return replace(seen, tables=tuple(behind))
+        now_ms, now = time.time_ns() // 1_000_000, time.monotonic()
+        behind = [table for table in await self._list() if table.lag]
+        # The first message after a quiet night is no backlog: what counts is how long it has been left unread.
+        self._unread = {version: self._unread.get(version, now) for version in map(_version, behind)}
+        return replace(
+            seen,
+            tables=tuple(
+                TableSeen(
+                    table=table.name,
+                    lag=table.lag,
+                    written_ms_ago=max(0, now_ms - table.written_ms),
+                    unread_ms=int((now - self._unread[_version(table)]) * 1000),
+                )
+                for table in behind
+            ),
+        )
 
     async def search(self, text: str) -> list[SearchHit]:
         names = [table.name for table in await self._list() if text in table.name]
@@ -211,6 +222,10 @@ async def _interrupt(tables: Tables, answering: asyncio.Future[Any]) -> None:
     while not answering.done():
         tables.interrupt()
         await asyncio.wait({answering}, timeout=0.1)
+
+
+def _version(table: TableSummary) -> tuple[str, int]:
+    return table.name, table.written_ms
 
 
 def _known(tables: Tables, name: str) -> str:

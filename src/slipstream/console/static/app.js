@@ -39,7 +39,7 @@ async function open() {
   const [name = "", ...rest] = parts;
   rail.update();
   // On a phone the rail is a row that may be wider than the window.
-  document.querySelector("#rail [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  document.querySelector("#rail [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
   const main = document.getElementById("main");
   const root = h("div", { class: `page page-${name || "overview"}` });
   main.replaceChildren(root);

@@ -35,7 +35,7 @@ nav { display: flex; flex-wrap: wrap; gap: 2px 14px; margin: 8px 0 0; font-size:
 .tiles > div { padding: 10px 14px; }
 .tiles b { display: block; font-size: 1.4rem; font-weight: 650; font-variant-numeric: tabular-nums; }
 .tiles span { color: var(--soft); font-size: 0.85rem; }
-.fresh { display: grid; grid-template-columns: repeat(auto-fill, minmax(190px, 1fr)); gap: 4px 18px; margin: 8px 0 0;
+.fresh { display: grid; grid-template-columns: repeat(auto-fill, minmax(230px, 1fr)); gap: 4px 18px; margin: 8px 0 0;
   padding: 0; list-style: none; font-size: 0.88rem; }
 .fresh li { display: flex; justify-content: space-between; gap: 8px; border-bottom: 1px solid var(--rule);
   padding: 2px 0; }

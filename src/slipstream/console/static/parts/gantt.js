@@ -100,7 +100,7 @@ function ruler(axis, run, now) {
   return h(
     "div",
     { class: "gantt-ruler" },
-    s("svg", { class: "gantt-axis", height: 18 }, isNow ? labels.filter((_, index) => axis.ticks[index].at < 0.93) : labels, isNow && s("text", { class: "gantt-now-word", x: percent(axis.place(now)), y: 13, "text-anchor": "end" }, "now")),
+    s("svg", { class: "gantt-axis", height: 18 }, isNow ? labels.filter((_, index) => axis.ticks[index].at < 0.86) : labels, isNow && s("text", { class: "gantt-now-word", x: percent(axis.place(now)), y: 13, "text-anchor": "end" }, "now")),
   );
 }
 
