@@ -126,21 +126,21 @@ class TablesFolder(Noun):
 
     async def look(self, seen: Seen) -> Seen:
         now_ms, now = time.time_ns() // 1_000_000, time.monotonic()
-        behind = [table for table in await self._list() if table.lag]
         # The first message after a quiet night is no backlog: what counts is how long it has been left unread.
-        self._unread = {version: self._unread.get(version, now) for version in map(_version, behind)}
-        return replace(
-            seen,
-            tables=tuple(
-                TableSeen(
-                    table=table.name,
-                    lag=table.lag,
-                    written_ms_ago=max(0, now_ms - table.written_ms),
-                    unread_ms=int((now - self._unread[_version(table)]) * 1000),
-                )
-                for table in behind
-            ),
-        )
+        unread: dict[tuple[str, int], float] = {}
+        behind = []
+        for table in await self._list():
+            if not table.lag:
+                continue
+            version = (table.name, table.written_ms)
+            unread[version] = since = self._unread.get(version, now)
+            written_ms_ago = max(0, now_ms - table.written_ms)
+            unread_ms = int((now - since) * 1000)
+            behind.append(
+                TableSeen(table=table.name, lag=table.lag, written_ms_ago=written_ms_ago, unread_ms=unread_ms)
+            )
+        self._unread = unread
+        return replace(seen, tables=tuple(behind))
 
     async def search(self, text: str) -> list[SearchHit]:
         names = [table.name for table in await self._list() if text in table.name]
@@ -222,10 +222,6 @@ async def _interrupt(tables: Tables, answering: asyncio.Future[Any]) -> None:
     while not answering.done():
         tables.interrupt()
         await asyncio.wait({answering}, timeout=0.1)
-
-
-def _version(table: TableSummary) -> tuple[str, int]:
-    return table.name, table.written_ms
 
 
 def _known(tables: Tables, name: str) -> str:
