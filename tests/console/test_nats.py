@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from slipstream.bus import Bus, Draft, Message, load_settings, open_bus
 from slipstream.bus.drivers.nats.survey import GroupSurvey, TopicSurvey
+from slipstream.client import AsyncClient, SlipstreamError
 from slipstream.console import Sources, create_console
 from slipstream.console.nats import NatsTopics, NotOnNats, to_stats
 from slipstream.console.sources import Away
@@ -115,6 +116,22 @@ async def test_messages_are_read_from_where_one_likes(site: NatsSite) -> None:
         assert (never["messages"], never["next_offset"]) == ([], 8)
         for query in ({"partition": "1"}, {"odd": "1"}):
             assert (await ask(f"{url}/v2/topics/orders/messages", params=query))[0] == 400
+
+
+@in_loop
+async def test_the_client_reads_there_what_a_browser_does(site: NatsSite) -> None:
+    async with looking(site) as (url, bus), AsyncClient(url) as client:
+        await bus.publish("orders", b"\xff\x00", {"tenant": "acme"}, key="user:1")
+        await bus.ensure_group("orders", "billing")
+        assert [topic.name for topic in await client.topics()] == ["orders", "orders.DLQ"]
+        assert (await client.topic("orders")).next_offset == 2
+        assert [(group.group, group.lag) for group in await client.groups("orders")] == [("billing", 1)]
+        (message,) = (await client.read("orders")).messages
+        assert (message.key, message.value) == (b"user:1", b"\xff\x00")
+        assert message.attributes is not None
+        assert message.attributes["tenant"] == "acme"
+        with pytest.raises(SlipstreamError, match="on NATS the console only looks"):
+            await client.create_topic("parcels")
 
 
 @in_loop

@@ -6,7 +6,6 @@ Read only, and in the words of `/v2`: what an engine of its own can do besides i
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -36,13 +35,13 @@ from slipstream.api import (
     TopicSummary,
 )
 from slipstream.api.keys import KeyPlace
-from slipstream.api.produce import Encoding
 from slipstream.api.server import ServerInfo
 from slipstream.bus import Bus, BusError, BusSettings, InvalidArgument, Stored, TopicMissing, open_bus
 from slipstream.bus.drivers.nats.survey import GroupSurvey, TopicSurvey, offset_since, stored_ms, survey
 from slipstream.bus.names import DEAD_LETTER_SUFFIX
-from slipstream.console.answers import Refused, json_answer, read_query, refusal
+from slipstream.console.answers import Refused, read_query, refusal
 from slipstream.console.sources import Away, Noun
+from slipstream.server.v2.codec import Codec, answer_codec
 
 CONNECT_MS = 3_000
 BACK_FACTOR = 50
@@ -136,12 +135,12 @@ class NatsTopics(Noun):
             now_ms=_now_ms(),
             writable=reachable,
         )
-        return json_answer(info)
+        return _answer(request, info)
 
     async def list_topics(self, request: Request) -> Response:
         async with self._asked():
             topics = await self._survey()
-        return json_answer(TopicList([_summary(topic) for topic in topics]))
+        return _answer(request, TopicList([_summary(topic) for topic in topics]))
 
     async def show_topic(self, request: Request) -> Response:
         topic = await self._topic(request)
@@ -156,10 +155,10 @@ class NatsTopics(Noun):
             [PartitionInfo(0, topic.first_offset, topic.next_offset, topic.messages, topic.bytes)],
             await self._groups(topic),
         )
-        return json_answer(info)
+        return _answer(request, info)
 
     async def list_groups(self, request: Request) -> Response:
-        return json_answer(GroupList(await self._groups(await self._topic(request))))
+        return _answer(request, GroupList(await self._groups(await self._topic(request))))
 
     async def show_group(self, request: Request) -> Response:
         topic, name = await self._topic(request), request.path_params["group"]
@@ -168,7 +167,8 @@ class NatsTopics(Noun):
             there = ", ".join(group.group for group in topic.groups) or "none"
             raise Refused("NOT_FOUND", f"{topic.topic} has no group {name}; there are {there}")
         async with self._asked():
-            return json_answer(_group(topic, found, await self._age_ms(topic, found) if found.lag else 0))
+            age_ms = await self._age_ms(topic, found) if found.lag else 0
+        return _answer(request, _group(topic, found, age_ms))
 
     async def read(self, request: Request) -> Response:
         query, topic = read_query(request, ReadQuery), await self._topic(request)
@@ -176,25 +176,26 @@ class NatsTopics(Noun):
             raise Refused("INVALID_ARGUMENT", f"a stream has one partition, 0, and no {query.partition}")
         async with self._asked():
             start, end = await self._range(topic, query)
-            found: list[LogMessage[str]] = []
+            codec = _codec(request)
+            found: list[LogMessage[str | bytes]] = []
             size, more = 0, False
             async for stored in self._stored(topic, start, end):
                 size += len(stored.key) + len(stored.data)
                 if query.last is None and found and (len(found) >= query.limit or size > query.max_bytes):
                     more = True
                     break
-                found.append(_message(stored))
+                found.append(_message(stored, codec))
                 if query.last is not None and len(found) > min(query.last, query.limit):
                     del found[0]
         next_offset = found[-1].offset + 1 if more and found else max(start, end)
-        answer = ReadResponse[str](
+        answer = ReadResponse[str | bytes](
             partition=0,
             next_offset=next_offset,
             first_offset=topic.first_offset,
             end_offset=topic.next_offset,
             messages=found,
         )
-        return json_answer(answer)
+        return _answer(request, answer)
 
     async def _range(self, topic: TopicSurvey, query: ReadQuery) -> tuple[int, int]:
         """From which offset, and before which."""
@@ -389,24 +390,29 @@ def _group(topic: TopicSurvey, group: GroupSurvey, age_ms: int) -> GroupInfo:
     )
 
 
-def _message(stored: Stored) -> LogMessage[str]:
-    value, encoding = _text(stored.data)
-    return LogMessage[str](
+def _codec(request: Request) -> Codec:
+    return answer_codec(b"", request.headers.get("accept", "").encode("latin-1"))
+
+
+def _answer(request: Request, value: msgspec.Struct) -> Response:
+    """JSON for the console's pages, MessagePack for the client and the commands that use it: as a broker answers."""
+    codec = _codec(request)
+    return Response(codec.encode(value), media_type=codec.media_type)
+
+
+def _message(stored: Stored, codec: Codec) -> LogMessage[str | bytes]:
+    value, encoding = codec.payload(stored.data)
+    key, key_encoding = codec.payload(stored.key.encode())
+    return LogMessage[str | bytes](
         partition=0,
         offset=stored.offset,
         timestamp_ms=stored.published_ms,
-        key=stored.key,
+        key=key,
         value=value,
         encoding=encoding,
+        key_encoding=key_encoding,
         attributes=stored.attributes or None,
     )
-
-
-def _text(data: bytes) -> tuple[str, Encoding | None]:
-    try:
-        return data.decode(), None
-    except UnicodeDecodeError:
-        return base64.b64encode(data).decode(), "base64"
 
 
 def _now_ms() -> int:
