@@ -58,6 +58,15 @@ def test_json_is_shown_in_lines_and_as_it_was_sent(open_page: OpenPage, shared: 
     )
 
 
+def test_bytes_and_their_text_have_room_on_a_phone(open_page: OpenPage, shared: ServerProcess, topic: str) -> None:
+    page = opened(open_page, shared, topic, value='{"id": 123456789}')
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.get_by_role("button", name="Bytes").click()
+    body = page.get_by_label("the body as Bytes")
+    expect(body).to_contain_text('0000  7b 22 69 64 22 3a 20 31  |{"id": 1|')
+    assert body.evaluate("pre => pre.scrollWidth <= pre.clientWidth")
+
+
 def test_markup_in_a_message_is_text(open_page: OpenPage, shared: ServerProcess, topic: str) -> None:
     page = opened(open_page, shared, topic, value="<img src=x onerror=alert(1)><b>bold</b>", key="<i>key</i>")
     expect(page.get_by_label("the body as Text")).to_have_text("<img src=x onerror=alert(1)><b>bold</b>")
@@ -96,7 +105,7 @@ def test_protobuf_of_download_jobs_is_decoded(open_page: OpenPage, site: Site) -
     expect(body).to_contain_text("photo-3")
     expect(page.get_by_role("heading", name="DownloadTask")).to_be_visible()
     page.get_by_role("button", name="Bytes").click()
-    expect(page.get_by_label("the body as Bytes")).to_contain_text("00000000")
+    expect(page.get_by_label("the body as Bytes")).to_contain_text("0000  0a 24")
 
 
 def test_protobuf_that_is_none_is_shown_as_bytes(

@@ -26,17 +26,15 @@ export const isJson = (text) => {
   }
 };
 
-const LINE = 16;
-
-/** `00000000  7b 22 61 …  |{"a…|`, as hexdump writes it. */
-export function hexDump(bytes) {
+/** `00000000  7b 22 61 …  |{"a…|`, as hexdump writes it: 16 bytes a line, or 8 where there is little room. */
+export function hexDump(bytes, width = 16) {
   const lines = [];
-  for (let at = 0; at < bytes.length; at += LINE) {
-    const row = bytes.subarray(at, at + LINE);
+  for (let at = 0; at < bytes.length; at += width) {
+    const row = bytes.subarray(at, at + width);
     const hex = [...row].map((byte) => byte.toString(16).padStart(2, "0"));
-    const halves = [hex.slice(0, 8).join(" "), hex.slice(8).join(" ")].join("  ").padEnd(LINE * 3);
+    const halves = [hex.slice(0, 8), hex.slice(8)].map((half) => half.join(" ")).join("  ").trimEnd().padEnd(width * 3);
     const shown = [...row].map((byte) => (byte >= 32 && byte < 127 ? String.fromCharCode(byte) : ".")).join("");
-    lines.push(`${at.toString(16).padStart(8, "0")}  ${halves} |${shown}|`);
+    lines.push(`${at.toString(16).padStart(width / 2, "0")}  ${halves} |${shown}|`);
   }
   return lines.join("\n");
 }

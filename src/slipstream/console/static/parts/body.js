@@ -7,6 +7,8 @@ import { base64Of, bytesOf, hexDump, isJson, isText, prettyJson, sizeOf } from "
 import { copyButton } from "./copy.js";
 
 const SHOWN_MAX = 64 * 1024;
+// So many pixels have room for sixteen bytes and their text.
+const WIDE = 640;
 const NAMES = { json: "JSON", protobuf: "Protobuf", text: "Text", hex: "Bytes" };
 // The streams of download jobs carry protobuf: `NAMESPACE.jobs.tasks` and its sisters, and their dead letters.
 const JOB_STREAM = /(^|\.)jobs\.(tasks|status|logs|dlq)$/;
@@ -108,7 +110,7 @@ class MessageBody extends HTMLElement {
     if (form === "hex") {
       const bytes = bytesOf(value, encoding);
       isCut = bytes.length > most / 8;
-      content = [hexDump(isCut ? bytes.subarray(0, most / 8) : bytes)];
+      content = [hexDump(isCut ? bytes.subarray(0, most / 8) : bytes, this.clientWidth < WIDE ? 8 : 16)];
     } else if (form === "text") {
       isCut = value.length > most;
       content = [isCut ? value.slice(0, most) : value];
