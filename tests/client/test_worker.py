@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import threading
 import time
@@ -478,6 +479,36 @@ async def test_an_exception_that_cannot_even_be_printed_fails_the_message(shared
         await client.produce(topic, "v")
         await finished(client, topic)
     assert attempts == [1, 2]
+
+
+class _Broken(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        raise OSError("the disk of the logs is full")
+
+
+@in_loop
+async def test_a_log_that_cannot_be_written_does_not_cost_a_message_its_verdict(
+    shared: ServerProcess, topic: str
+) -> None:
+    app = worker(shared.base)
+    complaints: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: complaints.append(str(told["exception"])))
+
+    @app.handler(topic, group="g", lease_ms=60_000)
+    async def handle(message: Message) -> None:
+        if message.attempts == 1:
+            raise ValueError("no")
+
+    broken = _Broken()
+    logging.getLogger("slipstream.client.run").addHandler(broken)
+    try:
+        async with AsyncClient(shared.base) as client, serving(app):
+            await client.produce(topic, "v")
+            await finished(client, topic)
+    finally:
+        logging.getLogger("slipstream.client.run").removeHandler(broken)
+    gc.collect()
+    assert complaints == ["the disk of the logs is full"], "and it is said nevertheless"
 
 
 @in_loop

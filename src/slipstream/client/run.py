@@ -36,6 +36,7 @@ class Run:
         """A nack is on its way, or was heard."""
         self._handling: asyncio.Task[object] | None = None
         self._given_up = ""
+        self._error: BaseException | None = None
 
     def give_up(self, reason: str) -> None:
         """Cancels the handler, or keeps it from beginning. A function in a thread runs on, and nobody waits for it."""
@@ -44,7 +45,7 @@ class Run:
             self._handling.cancel()
 
     async def handle(self, work: Coroutine[Any, Any, object]) -> NackItem | None:
-        """Runs the handler and returns how the attempt failed; None if it did not."""
+        """Runs the handler and returns how the attempt failed; None if it did not. `tell` says it to the log."""
         try:
             if self._given_up:
                 work.close()
@@ -61,22 +62,29 @@ class Run:
             if self._given_up:
                 return self._nack(self._given_up, delay_ms=0)
             return self._nack("the handler was cancelled")
-        error = ended.exception()
-        match error:
+        self._error = ended.exception()
+        match self._error:
             case None:
                 return None
-            case Reject():
-                words = handlers.said(error) or "rejected"
-                log.info("%r is rejected: %s", self.message, words)
-                return self._nack(words, retryable=False)
-            case Retry():
-                words = handlers.said(error) or "retry"
-                log.info("%r is to come again: %s", self.message, words)
-                return self._nack(words, delay_ms=error.delay_ms)
-            case InProgress():
-                log.info("%r is to come again: %s", self.message, error)
+            case Reject() as error:
+                return self._nack(handlers.said(error) or "rejected", retryable=False)
+            case Retry() as error:
+                return self._nack(handlers.said(error) or "retry", delay_ms=error.delay_ms)
+            case InProgress() as error:
                 return self._nack(f"InProgress: {error}", delay_ms=IN_PROGRESS_DELAY_MS)
-            case _:
+            case error:
+                return self._nack(handlers.reason(error))
+
+    def tell(self, nack: NackItem) -> None:
+        """How it failed, for the log. Apart from the verdict: what a handler of the log raises is not to cost it."""
+        match self._error:
+            case None:
+                pass  # it was given up, or cancelled itself: who did that says so
+            case Reject():
+                log.info("%r is rejected: %s", self.message, nack.reason)
+            case Retry() | InProgress():
+                log.info("%r is to come again: %s", self.message, nack.reason)
+            case error:
                 where = f"{self.message.topic}/{self.message.partition}/{self.message.offset}"
                 log.error(
                     "the handler of group %s failed on %s, attempt %d",
@@ -85,7 +93,6 @@ class Run:
                     self.message.attempts,
                     exc_info=error,
                 )
-                return self._nack(handlers.reason(error))
 
     def _nack(self, reason: str, *, delay_ms: int | None = None, retryable: bool = True) -> NackItem:
         partition, offset = self.place.partition, self.place.offset

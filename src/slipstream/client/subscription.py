@@ -179,8 +179,11 @@ class Subscription:
                 return
             if nack is None:
                 await self._settlements.ack(run.place)
-            else:
-                run.has_failed = True
+                return
+            run.has_failed = True
+            try:
+                run.tell(nack)
+            finally:
                 await self._settlements.nack(nack)
         finally:
             self._runs.discard(run)
