@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import io
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, ParamSpec
 
@@ -20,9 +21,26 @@ def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     return run
 
 
+LIMIT_S = 60.0
+
+
 async def _limited(story: Coroutine[Any, Any, None]) -> None:
-    async with asyncio.timeout(60):
-        await story
+    """Whoever waits for ever is ended, with what everybody was at just before."""
+    stacks = io.StringIO()
+
+    def look() -> None:
+        for task in asyncio.all_tasks():
+            task.print_stack(file=stacks)
+
+    looking = asyncio.get_running_loop().call_later(LIMIT_S - 1, look)
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            await story
+    except TimeoutError as error:
+        error.add_note(stacks.getvalue())
+        raise
+    finally:
+        looking.cancel()
 
 
 async def until(question: Callable[[], Awaitable[bool]]) -> None:

@@ -189,6 +189,16 @@ async def test_an_answer_that_cannot_be_read_is_said_to_make_no_sense(shared: Se
 
 
 @in_loop
+async def test_what_a_server_cannot_do_is_not_asked_for_again(shared: ServerProcess) -> None:
+    body = b'{"error": "UNIMPLEMENTED", "message": "not on NATS"}'
+    async with between(shared.base) as middle, AsyncClient(middle.url) as client:
+        middle.always["/v2/topics"] = answer(501, body, Content_Type="application/json")
+        with pytest.raises(SlipstreamError, match="not on NATS") as caught:
+            await client.topics()
+        assert (caught.value.status, middle.seen) == (501, ["/v2/topics"])
+
+
+@in_loop
 async def test_to_wait_less_than_nothing_is_no_reason_to_ask_for_ever(shared: ServerProcess) -> None:
     body = b'{"error": "U", "message": "come back yesterday", "retry_after_ms": -1000000000}'
     async with between(shared.base) as middle, AsyncClient(middle.url, retry_for_ms=0) as client:

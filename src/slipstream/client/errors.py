@@ -111,6 +111,8 @@ def refusal(status: int, answer: ErrorResponse, retry_after_ms: int) -> Slipstre
             return TooLarge(text, status=status, code=code)
         case HTTPStatus.TOO_MANY_REQUESTS:
             return Overloaded(text, retry_after_ms=retry_after_ms, status=status, code=code)
+        case HTTPStatus.NOT_IMPLEMENTED:
+            return SlipstreamError(text, status=status, code=code)  # nor will it be, however often it is asked for
         case _ if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return Unavailable(text, retry_after_ms=retry_after_ms, status=status, code=code)
         case _:

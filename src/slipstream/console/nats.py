@@ -34,6 +34,7 @@ from slipstream.api import (
     TopicStats,
     TopicSummary,
 )
+from slipstream.api.codec import Codec, answer_codec
 from slipstream.api.keys import KeyPlace
 from slipstream.api.server import ServerInfo
 from slipstream.bus import Bus, BusError, BusSettings, InvalidArgument, Stored, TopicMissing, open_bus
@@ -41,7 +42,6 @@ from slipstream.bus.drivers.nats.survey import GroupSurvey, TopicSurvey, offset_
 from slipstream.bus.names import DEAD_LETTER_SUFFIX
 from slipstream.console.answers import Refused, read_query, refusal
 from slipstream.console.sources import Away, Noun
-from slipstream.server.v2.codec import Codec, answer_codec
 
 CONNECT_MS = 3_000
 BACK_FACTOR = 50

@@ -12,9 +12,9 @@ import pytest
 from starlette.requests import Request
 
 from slipstream.api import DeadLetterList, DeadLetterQuery
+from slipstream.api.codec import JSON_CODEC
 from slipstream.broker import RetryPolicy
 from slipstream.limits import Limits
-from slipstream.server.v2.codec import JSON_CODEC
 from slipstream.server.v2.dead_letters import list_dead_letters
 from slipstream.server.v2.endpoint import Call
 from tests.conftest import StartServer

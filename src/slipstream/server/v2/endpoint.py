@@ -13,11 +13,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from slipstream.api import ErrorResponse
+from slipstream.api.codec import Codec, answer_codec
 from slipstream.broker import BrokerError, InvalidArgument, Overloaded, Unavailable
 from slipstream.engine import Engine
 from slipstream.limits import Limits
 from slipstream.record import LogUnreadable
-from slipstream.server.v2.codec import STATUS_OF_CODE, Codec, answer_codec, error_body, error_code, form_of
+from slipstream.server.v2.codec import STATUS_OF_CODE, error_body, error_code, form_of
 from slipstream.server.wire import UNREADABLE, readable
 
 log = logging.getLogger(__name__)

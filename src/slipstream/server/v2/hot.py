@@ -28,6 +28,7 @@ from slipstream.api import (
     Staged,
     StageQuery,
 )
+from slipstream.api.codec import Codec, answer_codec
 from slipstream.broker import Broker, BrokerError, HasPlace, InvalidArgument, NewMessage, Overloaded, Placement
 from slipstream.engine import Engine
 from slipstream.limits import Limits
@@ -35,7 +36,7 @@ from slipstream.router import RoutedMessage, RouterHook
 from slipstream.server.exchange import Exchange
 from slipstream.server.response import render_as
 from slipstream.server.route import Route
-from slipstream.server.v2.codec import STATUS_OF_CODE, Codec, Form, answer_codec, error_body, error_code, form_of
+from slipstream.server.v2.codec import STATUS_OF_CODE, Form, error_body, error_code, form_of
 from slipstream.server.v2.fetch import Fetch
 from slipstream.server.v2.messages import count_at_most, decode_produce, new_messages
 from slipstream.server.wire import UNREADABLE, parse_query, readable

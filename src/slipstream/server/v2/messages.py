@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 
 from slipstream.api import DeadLetterItem, FetchedMessage, LogMessage, ProduceMessage, ProduceRequest
+from slipstream.api.codec import MSGPACK_CODEC, Codec
 from slipstream.broker import NO_META, Delivery, Envelope, InvalidArgument, NewMessage, decode_meta
 from slipstream.record import Record
-from slipstream.server.v2.codec import MSGPACK_CODEC, Codec, Form, payload_bytes
+from slipstream.server.v2.codec import Form, payload_bytes
 from slipstream.server.wire import time_ms, to_envelope
 
 _decode_json_request = msgspec.json.Decoder(ProduceRequest[str]).decode
