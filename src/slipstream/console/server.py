@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import uvicorn
 
+from slipstream import listening
 from slipstream.console.app import Console
 from slipstream.console.settings import InvalidConsole
 
@@ -59,18 +60,12 @@ async def serve(console: Console, listener: socket.socket) -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Before anything is announced, so that a port in use is said at once, with InvalidConsole, and 0 is known."""
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    """Raises InvalidConsole."""
     try:
-        listener.bind((host, port))
+        listener = listening.listen(host, port)
     except OSError as error:
-        listener.close()
         raise InvalidConsole(
             f"{host}:{port} cannot be listened at: {error.strerror}; choose another with --port, or stop what is there"
         ) from error
-    listener.listen(1024)
-    listener.setblocking(False)
-    host, port = listener.getsockname()[:2]
-    log.info("the console is at http://%s:%d/console/", f"[{host}]" if ":" in host else host, port)
+    log.info("the console is at %s/console/", listening.url_of(listener))
     return listener

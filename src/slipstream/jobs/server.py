@@ -13,6 +13,7 @@ import uvicorn
 from slipstream.jobs.api import create_app
 from slipstream.jobs.errors import InvalidJobs
 from slipstream.jobs.service import Service
+from slipstream.listening import listen, url_of
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +47,7 @@ async def listening(service: Service) -> AsyncIterator[str]:
         )
     )
     answering = asyncio.create_task(server.serve(sockets=[listener]))
-    host, port = listener.getsockname()[:2]
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    url = url_of(listener)
     log.info("jobs are taken at %s/jobs", url)
     try:
         yield url
@@ -58,16 +58,9 @@ async def listening(service: Service) -> AsyncIterator[str]:
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    """Before anything is announced, so that a port in use is said at once and port 0 is known."""
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((host, port))
+        return listen(host, port)
     except OSError as error:
-        listener.close()
         raise InvalidJobs(
             f"{host}:{port} cannot be listened at: {error.strerror}; set JOBS_PORT, or stop what is there"
         ) from error
-    listener.listen(1024)
-    listener.setblocking(False)
-    return listener

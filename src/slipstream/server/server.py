@@ -14,6 +14,7 @@ from pathlib import Path
 
 import uvicorn
 
+from slipstream import listening
 from slipstream.broker import BrokerConfig
 from slipstream.engine import Engine, EngineConfig, Redrives
 from slipstream.limits import Limits
@@ -196,20 +197,8 @@ async def _sweep(server: Server) -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Bound before anything is announced, so that a port in use is said at once and port 0 is known."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    try:
-        listener.bind((host, port))
-    except OSError:
-        listener.close()
-        raise
-    listener.listen(2048)
-    listener.setblocking(False)
-    address, port = listener.getsockname()[:2]
-    log.info("listening on http://%s:%d", f"[{address}]" if family == socket.AF_INET6 else address, port)
+    listener = listening.listen(host, port)
+    log.info("listening on %s", listening.url_of(listener))
     return listener
 
 
