@@ -1,9 +1,9 @@
 // What was given up, of all jobs: by cause, and sent back by selection.
 
-import { get, query as queryOf } from "../lib/api.js";
+import { answers } from "../lib/answers.js";
+import { query as queryOf } from "../lib/api.js";
 import { h, mount } from "../lib/dom.js";
 import { count, plural } from "../lib/format.js";
-import { every } from "../lib/live.js";
 import { to } from "../lib/router.js";
 import { meaningOf } from "../parts/failure_codes.js";
 import { errorBox } from "../parts/notice.js";
@@ -15,7 +15,6 @@ import { grouped, hostOf } from "./job.js";
 const LOOK_MS = 5_000;
 const MOST = 1_000;
 const SHOWN = 100;
-const TYPING_MS = 300;
 const FIELDS = [
   ["code", "Code, or how it begins"],
   ["job_id", "Job"],
@@ -26,37 +25,23 @@ const FIELDS = [
 export function show(root, { query, signal }) {
   const asked = Object.fromEntries(FIELDS.map(([name]) => [name, query[name] ?? ""]));
   asked.hours = query.hours ?? "";
-  let found = null;
-  let error = null;
-  let typing = 0;
-
-  const look = every(
-    LOOK_MS,
-    async () => {
-      try {
-        found = await get("/v2/job-dead-letters" + queryOf({ ...selectionOf(asked), limit: MOST }), { signal });
-        error = null;
-      } catch (failure) {
-        if (failure.name === "AbortError") return;
-        error = failure;
-      }
-      view.update();
-    },
-    signal,
-  );
+  const address = () => "/v2/job-dead-letters" + queryOf({ ...selectionOf(asked), limit: MOST });
+  const listed = answers(LOOK_MS, address, () => view.update(), signal);
   const ask = (change) => {
     Object.assign(asked, change);
     history.replaceState(null, "", to("jobs", "dead-letters", asked));
-    clearTimeout(typing);
-    typing = setTimeout(look, TYPING_MS);
+    listed.lookSoon();
   };
 
-  const view = mount(root, () => [
-    h("div", { class: "page-head" }, h("p", { class: "crumbs" }, h("a", { href: to("jobs") }, "Jobs"), " /"), h("h1", {}, "Dead letters of jobs")),
-    filters(asked, ask),
-    error && errorBox(error, look),
-    found ? drawn(found, asked, look, ask) : !error && skeleton(),
-  ]);
+  const view = mount(root, () => {
+    const { found, error, look } = listed;
+    return [
+      h("div", { class: "page-head" }, h("p", { class: "crumbs" }, h("a", { href: to("jobs") }, "Jobs"), " /"), h("h1", {}, "Dead letters of jobs")),
+      filters(asked, ask),
+      error && errorBox(error, look),
+      found ? drawn(found, asked, look, ask) : !error && skeleton(),
+    ];
+  });
 }
 
 /** What is empty does not matter; hours are those since it failed. */

@@ -1,9 +1,9 @@
 // Download jobs: how far each is, and which have failed.
 
-import { get, query as queryOf } from "../lib/api.js";
+import { answers } from "../lib/answers.js";
+import { query as queryOf } from "../lib/api.js";
 import { h, mount } from "../lib/dom.js";
 import { count } from "../lib/format.js";
-import { every } from "../lib/live.js";
 import { to } from "../lib/router.js";
 import { jobTag, progress, progressWords } from "../parts/job_progress.js";
 import { errorBox } from "../parts/notice.js";
@@ -25,7 +25,6 @@ const STATES = [
 ];
 const LOOK_MS = 1_500;
 const PAGE = 50;
-const TYPING_MS = 300;
 
 export async function show(root, page) {
   const [id] = page.parts;
@@ -36,42 +35,27 @@ export async function show(root, page) {
 
 function list(root, { query, signal }) {
   const asked = { state: query.state ?? "", tenant: query.tenant ?? "", type: query.type ?? "", before: query.before ?? "" };
-  let found = null;
-  let error = null;
-  let typing = 0;
-
-  const look = every(
-    LOOK_MS,
-    async () => {
-      try {
-        found = await get("/v2/jobs" + queryOf({ ...asked, limit: PAGE }), { signal });
-        error = null;
-      } catch (failure) {
-        if (failure.name === "AbortError") return;
-        error = failure;
-      }
-      view.update();
-    },
-    signal,
-  );
+  const listed = answers(LOOK_MS, () => "/v2/jobs" + queryOf({ ...asked, limit: PAGE }), () => view.update(), signal);
   const ask = (change) => {
     Object.assign(asked, { before: "" }, change);
     history.replaceState(null, "", to("jobs", asked));
-    clearTimeout(typing);
-    typing = setTimeout(look, TYPING_MS);
+    listed.lookSoon();
   };
 
-  const view = mount(root, () => [
-    h("div", { class: "section-head" }, h("h1", {}, "Jobs"), h("a", { class: "button", href: to("jobs", "dead-letters") }, "Dead letters")),
-    tabs(
-      STATES.map(([state, label]) => ({ label, href: to("jobs", { ...asked, state, before: "" }), isOpen: asked.state === state, number: numberOf(found, state) })),
-      "state of jobs",
-    ),
-    filters(asked, ask),
-    error && errorBox(error, look),
-    (!error || found) && jobs(found?.jobs ?? null, asked),
-    pages(asked, found),
-  ]);
+  const view = mount(root, () => {
+    const { found, error, look } = listed;
+    return [
+      h("div", { class: "section-head" }, h("h1", {}, "Jobs"), h("a", { class: "button", href: to("jobs", "dead-letters") }, "Dead letters")),
+      tabs(
+        STATES.map(([state, label]) => ({ label, href: to("jobs", { ...asked, state, before: "" }), isOpen: asked.state === state, number: numberOf(found, state) })),
+        "state of jobs",
+      ),
+      filters(asked, ask),
+      error && errorBox(error, look),
+      (!error || found) && jobs(found?.jobs ?? null, asked),
+      pages(asked, found),
+    ];
+  });
 }
 
 function numberOf(found, state) {

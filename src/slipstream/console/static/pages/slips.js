@@ -1,9 +1,9 @@
 // Which messages are on their way, and which do not move.
 
-import { get, query as queryOf } from "../lib/api.js";
+import { answers } from "../lib/answers.js";
+import { query as queryOf } from "../lib/api.js";
 import { h, mount } from "../lib/dom.js";
 import { span } from "../lib/format.js";
-import { every } from "../lib/live.js";
 import { to } from "../lib/router.js";
 import { errorBox } from "../parts/notice.js";
 import { since } from "../parts/since.js";
@@ -33,7 +33,6 @@ const EMPTY = {
 };
 const LOOK_MS = 2_000;
 const PAGE = 50;
-const TYPING_MS = 250;
 
 export async function show(root, page) {
   if (page.parts.length) return slip.show(root, page);
@@ -42,37 +41,24 @@ export async function show(root, page) {
 
 function list(root, { query, signal }) {
   const asked = { state: query.state ?? "", search: query.search ?? "", type: query.type ?? "", branches: query.branches ?? "" };
-  let found = null;
-  let error = null;
   let limit = PAGE;
-  let typing = 0;
 
   const steps = pausedSteps(signal, () => view.update());
-  const look = every(
-    LOOK_MS,
-    async () => {
-      const { state, search, branches } = asked;
-      try {
-        found = await get("/v2/slips" + queryOf({ state, search, branches: branches && "true", limit }), { signal });
-        error = null;
-      } catch (failure) {
-        if (failure.name === "AbortError") return;
-        error = failure;
-      }
-      view.update();
-    },
-    signal,
-  );
+  const address = () => {
+    const { state, search, branches } = asked;
+    return "/v2/slips" + queryOf({ state, search, branches: branches && "true", limit });
+  };
+  const listed = answers(LOOK_MS, address, () => view.update(), signal);
   const ask = (change) => {
     Object.assign(asked, change);
     limit = PAGE;
     history.replaceState(null, "", to("slips", asked));
     view.update();
-    clearTimeout(typing);
-    typing = setTimeout(look, TYPING_MS);
+    listed.lookSoon();
   };
 
   const view = mount(root, () => {
+    const { found, error, look } = listed;
     const rows = found?.slips.filter(({ type }) => !asked.type || type === asked.type) ?? null;
     return [
       h("h1", {}, "Slips"),
