@@ -34,8 +34,16 @@ def _logs_as_they_were() -> Iterator[None]:
     """A command that a test runs in this process sets up the logs of the process: the next test shall not hear more."""
     root = logging.getLogger()
     level = root.level
+    formatters = {handler: handler.formatter for handler in root.handlers}
     yield
     root.setLevel(level)
+    # Once PySpark has raised, its loggers keep what they say to themselves. Pytest hangs its handlers on each logger
+    # that does so, and those of PySpark put their formatter on every handler they are given.
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        if logger := logging.root.manager.loggerDict.get(name):
+            logger.propagate = True  # type: ignore[union-attr]
+    for handler, formatter in formatters.items():
+        handler.setFormatter(formatter)
     for handler in root.handlers[:]:
         if isinstance(handler.formatter, JsonFormatter | TextFormatter):
             root.removeHandler(handler)  # it writes to what the test had for standard error, which is closed by now

@@ -8,17 +8,32 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import functions
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        lambda spark: spark.sql("SELECT CAST('a secret' AS INT)"),
+        lambda spark: spark.createDataFrame([("a secret",)], "word string").selectExpr("CAST(word AS INT)"),
+        lambda spark: spark.createDataFrame([("a secret",)], ["word"]).select(functions.col("word").cast("int")),
+    ],
+    ids=["SQL", "an expression", "columns"],
+)
 def test_what_spark_raises_is_raised_and_not_said_whoever_sets_up_logs(
-    spark: SparkSession, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    spark: SparkSession,
+    query: Callable[[SparkSession], DataFrame],
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A server in the same process may: it enables every logger there is."""
     logging.config.dictConfig({"version": 1, "disable_existing_loggers": False})
     with pytest.raises(PySparkException, match="CAST_INVALID_INPUT"):
-        spark.sql("SELECT CAST('a secret' AS INT)").collect()
+        query(spark).collect()
     assert "a secret" not in capfd.readouterr().err
     assert "a secret" not in caplog.text

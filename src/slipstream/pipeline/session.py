@@ -80,11 +80,12 @@ def spark_session(
 
 
 def _hush_pyspark() -> None:
-    """PySpark says what it raises, with all stacks and what stood in the rows, to stderr, in JSON. That logger has a
-    level above all, and is not disabled: whoever sets up logs later, as uvicorn does, enables all of them."""
+    """PySpark says what it raises, with all stacks and what stood in the rows, to stderr, in JSON. Its loggers
+    for that get a level above all, and are not disabled: whoever sets up logs later, as uvicorn does, enables all."""
     from pyspark.logger import PySparkLogger  # noqa: PLC0415 - an extra
 
-    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def _started(settings: PipelineSettings, given: Mapping[str, str], scratch: str, said: Path | None) -> SparkSession:
