@@ -11,6 +11,10 @@ BUILD_PUBSUB_SERVER = $(BIN)/python -m tests.bus.sites.pubsub_server.build
 INSTALL_CHROMIUM = { $(APT) install -yq chromium || { $(APT) update -q && $(APT) install -yq chromium; }; } >/dev/null 2>&1
 
 PIP = $(BIN)/python -m pip install --disable-pip-version-check
+# Two terminals may begin at the same time; whoever comes second waits, and finds it done.
+ONE_AT_A_TIME = $(shell command -v flock >/dev/null && echo flock --close Makefile)
+# There while libraries are being installed: what was interrupted is half there, and pip stumbles over it.
+HALF = $(VENV)/.half
 
 .PHONY: help run demo test check bench bench-quick docs docs-serve setup pubsub-server browser screenshots proto lock clean
 
@@ -44,15 +48,20 @@ docs: setup ## the site of docs/, into site/; a link that leads nowhere is an er
 docs-serve: setup ## the site at http://127.0.0.1:8000, made anew while you write
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --strict
 
-setup: $(STAMP) ## install what is needed into .venv; the others do that by themselves
+setup: ## install what is needed into .venv; the others do that by themselves
+	@$(ONE_AT_A_TIME) $(MAKE) --silent --no-print-directory $(STAMP)
 
 $(STAMP): pyproject.toml requirements.lock
 	@python3 -c 'import sys; sys.exit("Slipstream needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	@echo 'setting up $(VENV), once: this takes a minute or two'
+	@test ! -e $(HALF) || { echo '  the last time it did not come to its end: beginning anew'; rm -rf $(VENV); }
 # Debian keeps venv in a package of its own.
 	@test -x $(BIN)/pip || python3 -m venv $(VENV) || { apt-get update -q && apt-get install -yq python3-venv && python3 -m venv --clear $(VENV); }
-	@set -o pipefail; $(PIP) --progress-bar off --require-hashes -r requirements.lock 2>&1 | python3 scripts/install_progress.py requirements.lock
+	@touch $(HALF)
+	@set -o pipefail; $(PIP) --progress-bar off --require-hashes -r requirements.lock 2>&1 | python3 scripts/install_progress.py requirements.lock \
+		|| { echo '  the libraries are not installed, see above; with a network to a registry of Python packages, try again'; exit 1; }
 	@$(PIP) --quiet --no-deps --no-build-isolation -e .
+	@rm $(HALF)
 	@echo '  slipstream is $(BIN)/slipstream'
 	@touch $@
 

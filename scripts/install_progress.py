@@ -92,11 +92,15 @@ def main() -> None:
 
     ticking = threading.Thread(target=tick, daemon=True)
     ticking.start()
-    for line in sys.stdin:
-        show.hear(line)
-    ended.set()
-    ticking.join()
-    show.end()
+    try:
+        for line in sys.stdin:
+            show.hear(line)
+    except KeyboardInterrupt:  # pip hears of it too, and ends
+        sys.exit(130)
+    finally:
+        ended.set()
+        ticking.join()
+        show.end()
 
 
 if __name__ == "__main__":

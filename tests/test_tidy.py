@@ -268,7 +268,7 @@ def test_a_module_is_not_too_long(path: Path) -> None:
 @each(TEST_MODULES)
 def test_a_test_module_mirrors_a_module(path: Path) -> None:
     """`tests/server/test_v1_topics.py` is about `server/v1.py`: its name, and more where there are several. Those in a
-    browser are about the console's pages."""
+    browser are about the console's pages, and those of scripts about what stands beside the package."""
     relative = path.relative_to(TESTS)
     if str(relative) in NOT_MIRRORED:
         return
@@ -278,7 +278,8 @@ def test_a_test_module_mirrors_a_module(path: Path) -> None:
         static = SOURCE / "console" / "static"
         there = [static / folder / f"{stem}.js" for stem in stems for folder in ("", "lib", "parts", "pages")]
     else:
-        there = [SOURCE / relative.parent / f"{stem}.py" for stem in stems]
+        root = ROOT if relative.parts[0] == "scripts" else SOURCE
+        there = [root / relative.parent / f"{stem}.py" for stem in stems]
     assert any(module.exists() for module in there), "mirror a module, or say why not"
 
 
