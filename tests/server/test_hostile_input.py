@@ -57,6 +57,15 @@ def test_a_web_page_of_somebody_else_changes_nothing(hardened: ServerProcess, pa
     assert b"r-1" in received
 
 
+def test_a_web_page_of_somebody_else_takes_no_messages(hardened: ServerProcess, topic: str) -> None:
+    path = f"/v1/consume?topic={topic}&group=g"
+    received = hardened.raw(request("GET", path, b"", "Sec-Fetch-Site: cross-site", "X-Request-Id: r-1"))
+    assert statuses(received) == [403]
+    assert b"r-1" in received
+    reading = request("GET", "/v1/topics", b"", "Sec-Fetch-Site: cross-site", "Connection: close")
+    assert statuses(hardened.raw(reading)) == [200]
+
+
 def test_our_own_page_is_answered_also_behind_a_proxy(hardened: ServerProcess, topic: str) -> None:
     from_here = produce(topic, "x", "Origin: http://x")
     behind_a_proxy = produce(topic, "x", "Origin: https://10.0.0.5:8443", "Sec-Fetch-Site: same-origin")

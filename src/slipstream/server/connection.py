@@ -245,11 +245,11 @@ class Connection(HttpToolsProtocol):
             self._refuse(400, "INVALID_ARGUMENT", "this server speaks HTTP 1.1 and 1.0")
             return
         self._read_headers()
-        if self._is_foreign and self.parser.get_method().decode() not in READING:
-            self._refuse(403, "PERMISSION_DENIED", REFUSAL)
-            return
         path, _, _ = self.url.partition(b"?")
         self._route = self.front.routes.get(path)
+        if self._is_foreign and not self._is_reading():
+            self._refuse(403, "PERMISSION_DENIED", REFUSAL)
+            return
         if self._route is not None and self._route.body_bytes is not None:
             self._body_bytes_max = self._route.body_bytes
         if self._length is not None and self._length > self._body_bytes_max:
@@ -288,6 +288,10 @@ class Connection(HttpToolsProtocol):
                     self._plain = False
         self._types = (content_type, accept, content_encoding)
         self._is_foreign = is_foreign(site.decode("latin-1"), origin.decode("latin-1"), host.decode("latin-1"))
+
+    def _is_reading(self) -> bool:
+        takes = self._route is not None and self._route.takes
+        return not takes and self.parser.get_method().decode() in READING
 
     def on_body(self, body: bytes) -> None:
         if self._deaf:

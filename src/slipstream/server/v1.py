@@ -55,7 +55,7 @@ class V1:
             b"/v1/version": Route(self.handle, GET=self.version),
             b"/v1/topics": Route(self.handle, GET=self.list_topics, POST=self.create_topic),
             b"/v1/produce": Route(self.handle, POST=self.produce),
-            b"/v1/consume": Route(self.handle, alone=True, GET=self.consume),
+            b"/v1/consume": Route(self.handle, alone=True, takes=True, GET=self.consume),
             b"/v1/ack": Route(self.handle, POST=self.ack),
             b"/v1/nack": Route(self.handle, POST=self.nack),
         }
