@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Request, Route, expect
 
 from tests.console.browser.conftest import DESK, PHONE, OpenPage, is_wider_than_its_window
 from tests.console.browser.site import Site
@@ -117,6 +118,36 @@ def test_what_failed_is_replayed_and_stored(open_page: OpenPage, site: Site) -> 
     expect(page.locator(".page-head")).to_contain_text("completed")
     expect(resource(page, "flaky")).to_contain_text("stored")
     expect(log(page).locator(".log-line").filter(has_text="flaky").filter(has_text="stored 100 bytes")).to_have_count(1)
+
+
+def test_the_log_of_a_replay_is_shown_though_nobody_looked_while_it_ran(open_page: OpenPage, site: Site) -> None:
+    """The page asks every second, and a replay may take less: it never sees the job under way."""
+    job = site.job({"quick": "/flaky/2/replayed-between-two-looks"})
+    ended = ""
+
+    def only_when_ended(route: Route) -> None:
+        nonlocal ended
+        told = route.fetch().text()
+        if json.loads(told)["state"] in {"partial", "completed", "failed"}:
+            ended = told
+        route.fulfill(body=ended or told, content_type="application/json")
+
+    read = 0
+
+    def is_log_read_twice(request: Request) -> bool:
+        nonlocal read
+        read += f"/v2/jobs/{job}/logs" in request.url
+        return read == 2  # once more, for what was told at the end; then it is not asked for again
+
+    page = open_page(site.base, "#/jobs")
+    page.route(f"**/v2/jobs/{job}", only_when_ended)
+    with page.expect_event("requestfinished", is_log_read_twice):
+        page.goto(f"{page.url.partition('#')[0]}#/jobs/{job}")
+    expect(page.get_by_text("the job has ended")).to_be_visible()
+    page.get_by_role("button", name="Replay what failed…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Replay 1").click()
+    expect(page.get_by_role("region", name="progress")).to_contain_text("1 of 1 stored")
+    expect(log(page).locator(".log-line").filter(has_text="stored 100 bytes")).to_have_count(1)
 
 
 def test_what_failed_is_discarded(open_page: OpenPage, site: Site) -> None:

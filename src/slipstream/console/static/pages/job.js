@@ -37,7 +37,8 @@ export async function show(root, { parts, signal }) {
     looked = Date.now();
     try {
       const found = await get(address, { signal });
-      const isBegunAgain = job && ENDED.has(job.state) && !ENDED.has(found.state);
+      // A replay may be over before anybody has looked: then it has ended once more, and its log tells how.
+      const isBegunAgain = job && ENDED.has(job.state) && found.updated_ms !== job.updated_ms;
       job = found;
       error = null;
       if (isBegunAgain) log?.again();

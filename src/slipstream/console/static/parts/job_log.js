@@ -20,6 +20,7 @@ export function jobLog(address, signal, { onEntry = () => {}, isEnded }) {
   let waiting = [];
   let reading = null;
   let isReading = false;
+  let ends = 0;
 
   const lines = h("div", { class: "log-lines", role: "log", tabindex: "0", "aria-label": "log of the job", "aria-live": "off" });
   const state = h("span", { class: "soft small", role: "status" });
@@ -92,10 +93,10 @@ export function jobLog(address, signal, { onEntry = () => {}, isEnded }) {
   }
 
   function again() {
+    ends = 0;
     if (reading && !reading.signal.aborted) return;
     reading = new AbortController();
     const { signal: mine } = reading;
-    let ends = 0;
     listen(
       address(next),
       { log: (log, id) => hear(log, id) },
