@@ -39,34 +39,43 @@ export function mount(root, draw) {
 
 /** Makes the children of `parent` what `wanted` is, changing only what differs. Those with a `key` are found again. */
 function reconcile(parent, wanted) {
-  const keyed = new Map();
-  for (const child of parent.childNodes) if (child.nodeType === 1 && child.hasAttribute("key")) keyed.set(child.getAttribute("key"), child);
+  const known = new Map();
+  for (const child of parent.childNodes) if (keyOf(child) !== null && !known.has(keyOf(child))) known.set(keyOf(child), child);
+  const keys = new Set(wanted.map(keyOf));
   let place = parent.firstChild;
-  for (const node of wanted) {
-    const key = node.nodeType === 1 ? node.getAttribute("key") : null;
-    let found = key !== null ? keyed.get(key) : place;
-    if (key === null && place?.nodeType === 1 && place.hasAttribute("key")) found = null;
-    if (found && isAlike(found, node)) {
-      if (found === place) place = place.nextSibling;
-      else parent.insertBefore(found, place);
-      adopt(found, node);
-    } else {
-      parent.insertBefore(node, place);
-      if (key === null && found && found === place) {
-        place = place.nextSibling;
-        found.remove();
-      }
-    }
-  }
-  while (place) {
+  const drop = () => {
     const gone = place;
     place = place.nextSibling;
     gone.remove();
-  }
+  };
+  wanted.forEach((node, index) => {
+    const key = keyOf(node);
+    // What has gone is taken out before anything is moved past it: moving costs the focus, and what was typed.
+    const isGone = () => (keyOf(place) !== null ? !keys.has(keyOf(place)) : !wanted.some((each, at) => at >= index && isAlike(place, each)));
+    while (place && isGone()) drop();
+    const found = key !== null ? known.get(key) : place && isAlike(place, node) ? place : null;
+    known.delete(key); // two of the same key are two
+    if (!found || found.nodeName !== node.nodeName) return parent.insertBefore(node, place);
+    if (found === place) place = place.nextSibling;
+    else move(parent, found, place);
+    adopt(found, node);
+  });
+  while (place) drop();
 }
 
+const keyOf = (node) => (node.nodeType === 1 ? node.getAttribute("key") : null);
+
+/** Whether they are the same thing at another time. A class may change, but for the first, which says what it is. */
 function isAlike(one, other) {
-  return one.nodeType === other.nodeType && one.nodeName === other.nodeName;
+  if (one.nodeName !== other.nodeName || keyOf(one) !== keyOf(other)) return false;
+  if (one.nodeType !== 1) return true;
+  return one.id === other.id && one.classList[0] === other.classList[0] && one.getAttribute("aria-labelledby") === other.getAttribute("aria-labelledby");
+}
+
+/** Where the browser can, without losing focus and scroll. */
+function move(parent, node, place) {
+  if (parent.moveBefore) parent.moveBefore(node, place);
+  else parent.insertBefore(node, place);
 }
 
 function adopt(old, fresh) {
@@ -76,13 +85,16 @@ function adopt(old, fresh) {
   }
   keepUp(old, fresh);
   for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
-  for (const { name } of [...old.attributes]) {
-    const isTheirs = name === "open" && (old.nodeName === "DETAILS" || old.nodeName === "DIALOG");
-    if (!fresh.hasAttribute(name) && !isTheirs) old.removeAttribute(name);
-  }
+  for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && !isTheirs(old, name)) old.removeAttribute(name);
   for (const name of HANDLERS) if (old[name] !== fresh[name]) old[name] = fresh[name];
   if (fresh.data !== undefined) old.data = fresh.data;
   else if (!old.localName.includes("-")) reconcile(old, [...fresh.childNodes]);
+}
+
+/** What was not drawn by the page: opened by a person, busy with what a person asked for, told by an element of its own. */
+function isTheirs(element, name) {
+  if (element.localName.includes("-")) return true;
+  return { DETAILS: "open", DIALOG: "open", BUTTON: "aria-busy" }[element.nodeName] === name;
 }
 
 /** What a person has changed no longer follows its attribute: it is told where the page means something else by now. */

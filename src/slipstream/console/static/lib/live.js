@@ -4,7 +4,8 @@ const FIRST_MS = 500;
 const LONGEST_MS = 15_000;
 
 /**
- * Listens until `signal` is aborted.
+ * Listens until `signal` is aborted, while the page is seen: a browser has six connections to a server for all of its
+ * tabs, and those that nobody looks at would hold them.
  * `handlers` is {event: (data, id) => …}; `onState` hears "connected" and "lost".
  * With `resume`, a connection that is made anew asks from where the last one ended: `resume(lastId)` is its address.
  */
@@ -15,7 +16,9 @@ export function listen(url, handlers, signal, { onState = () => {}, resume = () 
   let lastId = "";
 
   const open = () => {
-    if (signal.aborted) return;
+    clearTimeout(timer);
+    source?.close();
+    if (signal.aborted || document.hidden) return;
     source = new EventSource(lastId ? resume(lastId) : url);
     source.onopen = () => {
       pause = FIRST_MS;
@@ -36,9 +39,15 @@ export function listen(url, handlers, signal, { onState = () => {}, resume = () 
     };
   };
 
-  signal.addEventListener("abort", () => {
+  const close = () => {
     clearTimeout(timer);
     source?.close();
+  };
+  const onSeen = () => (document.hidden ? close() : open());
+  document.addEventListener("visibilitychange", onSeen);
+  signal.addEventListener("abort", () => {
+    document.removeEventListener("visibilitychange", onSeen);
+    close();
   });
   open();
 }
@@ -52,10 +61,14 @@ export function every(ms, look, signal) {
     // Who asks while it looks wants what is true afterwards: a filter has changed, say.
     while (running) await running;
     if (signal.aborted) return;
-    running = (document.hidden ? Promise.resolve() : Promise.resolve(look())).finally(() => (running = null));
-    await running;
-    clearTimeout(timer);
-    if (!signal.aborted) timer = setTimeout(turn, ms);
+    running = (document.hidden ? Promise.resolve() : (async () => look())()).finally(() => (running = null));
+    try {
+      await running;
+    } finally {
+      // Whatever went wrong this time is in the browser's console; the next time it may not.
+      clearTimeout(timer);
+      if (!signal.aborted) timer = setTimeout(turn, ms);
+    }
   };
   const onSeen = () => document.hidden || turn();
   document.addEventListener("visibilitychange", onSeen);

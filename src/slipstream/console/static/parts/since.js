@@ -21,8 +21,10 @@ class SinceTime extends HTMLElement {
 
   draw() {
     const ms = Number(this.getAttribute("ms"));
-    this.title = exact(ms);
-    this.textContent = ago(ms);
+    const [title, text] = [exact(ms), ago(ms)];
+    // Only what differs: who marks it to copy it keeps it marked.
+    if (this.title !== title) this.title = title;
+    if (this.textContent !== text) this.textContent = text;
   }
 }
 

@@ -22,8 +22,9 @@ class UntilTime extends HTMLElement {
   draw() {
     const ms = Number(this.getAttribute("ms"));
     const left = ms - Date.now();
-    this.title = exact(ms);
-    this.textContent = left > 0 ? span(left < 10_000 ? Math.ceil(left / 100) * 100 : left) : this.getAttribute("over");
+    const [title, text] = [exact(ms), left > 0 ? span(left < 10_000 ? Math.ceil(left / 100) * 100 : left) : this.getAttribute("over")];
+    if (this.title !== title) this.title = title;
+    if (this.textContent !== text) this.textContent = text;
   }
 }
 
