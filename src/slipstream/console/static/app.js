@@ -1,12 +1,14 @@
 // The frame around the pages: rail, search, status line, and which page is open.
 
-import { get, query } from "./lib/api.js";
 import { h, mount } from "./lib/dom.js";
 import { count, span } from "./lib/format.js";
 import { begin, overview, watch } from "./lib/overview.js";
 import { parse, to } from "./lib/router.js";
+import { arrive, beginScroll } from "./lib/scroll.js";
 import { isOnNats, known, learn, server } from "./lib/server.js";
 import { errorBox } from "./parts/notice.js";
+import { beginSearch } from "./parts/search_box.js";
+import { beginTheme } from "./parts/theme.js";
 
 // Each module has `title(parts)` and `show(root, {parts, query, signal})`; the signal is aborted when the page is left.
 const PAGES = {
@@ -43,8 +45,9 @@ async function open() {
   const main = document.getElementById("main");
   const root = h("div", { class: `page page-${name || "overview"}` });
   main.replaceChildren(root);
+  arrive(root, signal);
   try {
-    if (!(name in PAGES)) throw Object.assign(new Error(`there is no page ${name}: choose another`), { code: "NOT_FOUND" });
+    if (!Object.hasOwn(PAGES, name)) throw Object.assign(new Error(`there is no page ${name}: choose another`), { code: "NOT_FOUND" });
     const [page] = await Promise.all([PAGES[name](), known()]);
     if (signal.aborted) return;
     document.title = `${page.title(rest)} · Slipstream`;
@@ -86,7 +89,7 @@ const status = mount(document.getElementById("status"), () => {
   ];
   return [
     facts && h("span", { class: "facts soft" }, facts.join(" · ")),
-    h("span", { class: `state ${isThere ? "good" : "bad"}` }, h("span", { class: "dot", "aria-hidden": "true" }), words[overview.state]),
+    h("span", { role: "status", class: `state ${isThere ? "good" : "bad"}` }, h("span", { class: "dot", "aria-hidden": "true" }), words[overview.state]),
   ];
 });
 
@@ -98,85 +101,20 @@ watch(({ state }) => {
   status.update();
 });
 
-// Search
-
-const form = document.getElementById("search");
-const text = document.getElementById("search-text");
-const hits = document.getElementById("search-hits");
-
-form.addEventListener("submit", async (event) => {
-  event.preventDefault();
-  const wanted = text.value.trim();
-  if (!wanted) return;
-  try {
-    const { hits: found } = await get("/v2/search" + query({ q: wanted }));
-    if (found.length === 1) {
-      location.hash = found[0].link;
-      return closeHits(true);
-    }
-    showHits(
-      found.length
-        ? found.map((hit) => h("a", { href: hit.link }, h("span", { class: "kind" }, hit.kind), " ", hit.text))
-        : [h("p", {}, `nothing here is called ${wanted}: no slip, job, topic, group or message`)],
-    );
-  } catch (error) {
-    showHits([errorBox(error)]);
-  }
-});
-
-function showHits(nodes) {
-  hits.replaceChildren(...nodes);
-  hits.hidden = false;
-  hits.querySelector("a")?.focus();
-}
-
-function closeHits(clear) {
-  hits.hidden = true;
-  if (clear) text.value = "";
-}
-
-hits.addEventListener("click", () => closeHits(true));
-document.addEventListener("click", (event) => form.contains(event.target) || closeHits(false));
-document.addEventListener("keydown", (event) => {
-  const isTyping = event.target.closest?.("input, textarea, select, [contenteditable]");
-  if (event.key === "Escape") closeHits(false);
-  if (event.key === "/" && !isTyping && !event.ctrlKey && !event.metaKey) {
-    event.preventDefault();
-    text.focus();
-  }
-});
-
-// Light and dark
-
-const themes = ["auto", "light", "dark"];
-const storage = (() => {
-  try {
-    return localStorage;
-  } catch {
-    return null; // a browser that keeps nothing: the choice holds until the page is closed
-  }
-})();
-let theme = storage?.getItem("theme") ?? "auto";
-const button = document.getElementById("theme");
-
-function useTheme() {
-  document.documentElement.dataset.theme = theme;
-  button.title = { auto: "as the system", light: "light", dark: "dark" }[theme];
-}
-
-button.addEventListener("click", () => {
-  theme = themes[(themes.indexOf(theme) + 1) % themes.length];
-  storage?.setItem("theme", theme);
-  useTheme();
-});
-useTheme();
-
 // Begin
 
 setInterval(() => document.hidden || status.update(), 10_000);
-window.addEventListener("hashchange", async () => {
-  await open();
+window.addEventListener("hashchange", () => {
+  // At once: who is typing into the search box by the time the page is there shall not lose a key.
+  document.getElementById("main").focus();
+  open();
+});
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // an address after # is a page here
   document.getElementById("main").focus();
 });
+beginScroll();
+beginSearch();
+beginTheme();
 begin();
 open();

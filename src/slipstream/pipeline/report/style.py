@@ -5,17 +5,16 @@ from __future__ import annotations
 _STYLE = """
 :root {
   color-scheme: light dark;
-  --page: #f6f7f9; --card: #ffffff; --ink: #1c2330; --soft: #5b6575; --rule: #dde1e8; --track: #e9ecf1;
-  --t0: #0b69c7; --t1: #c2570c; --t2: #12805c; --t3: #8a3ffc; --t4: #b0307a; --t5: #0e7c86; --t6: #6b7280;
-  --good: #12805c; --bad: #c62828; --warn: #b26a00; --calm: #0b69c7;
+  --page: light-dark(#f6f7f9, #12151b); --card: light-dark(#ffffff, #1b2029); --ink: light-dark(#1c2330, #e6e9ef);
+  --soft: light-dark(#5b6575, #9aa4b5); --rule: light-dark(#dde1e8, #313846); --track: light-dark(#e9ecf1, #2a303c);
+  --t0: light-dark(#0b69c7, #6cb2ff); --t1: light-dark(#c2570c, #ffa05c); --t2: light-dark(#12805c, #4fd1a1);
+  --t3: light-dark(#8a3ffc, #c3a1ff); --t4: light-dark(#b0307a, #ff8ccb); --t5: light-dark(#0e7c86, #5fd4de);
+  --t6: light-dark(#6b7280, #a0a8b8); --good: light-dark(#12805c, #4fd1a1); --bad: light-dark(#c62828, #ff7b72);
+  --warn: light-dark(#b26a00, #f0b429); --calm: light-dark(#0b69c7, #6cb2ff);
 }
-@media (prefers-color-scheme: dark) {
-  :root {
-    --page: #12151b; --card: #1b2029; --ink: #e6e9ef; --soft: #9aa4b5; --rule: #313846; --track: #2a303c;
-    --t0: #6cb2ff; --t1: #ffa05c; --t2: #4fd1a1; --t3: #c3a1ff; --t4: #ff8ccb; --t5: #5fd4de; --t6: #a0a8b8;
-    --good: #4fd1a1; --bad: #ff7b72; --warn: #f0b429; --calm: #6cb2ff;
-  }
-}
+/* A page that has it in a frame may want the other. */
+:root[data-theme=light] { color-scheme: light; }
+:root[data-theme=dark] { color-scheme: dark; }
 * { box-sizing: border-box; }
 /* Names come from anywhere, and the longest must not make the page wider than a phone; tables scroll. */
 body { margin: 0; background: var(--page); color: var(--ink); line-height: 1.45; overflow-wrap: anywhere;

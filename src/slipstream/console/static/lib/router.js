@@ -18,7 +18,7 @@ export function to(...parts) {
 /** Changes the query of the page that is open without opening it anew: a filter, say. */
 export function remember(values) {
   const { parts } = parse(location.hash);
-  history.replaceState(null, "", to(...parts, values));
+  history.replaceState(history.state, "", to(...parts, values));
 }
 
 function decode(text) {

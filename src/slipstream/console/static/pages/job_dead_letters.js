@@ -4,7 +4,7 @@ import { answers } from "../lib/answers.js";
 import { query as queryOf } from "../lib/api.js";
 import { h, mount } from "../lib/dom.js";
 import { count, plural } from "../lib/format.js";
-import { to } from "../lib/router.js";
+import { remember, to } from "../lib/router.js";
 import { meaningOf } from "../parts/failure_codes.js";
 import { errorBox } from "../parts/notice.js";
 import { deal } from "../parts/replay.js";
@@ -29,7 +29,7 @@ export function show(root, { query, signal }) {
   const listed = answers(LOOK_MS, address, () => view.update(), signal);
   const ask = (change) => {
     Object.assign(asked, change);
-    history.replaceState(null, "", to("jobs", "dead-letters", asked));
+    remember(asked);
     listed.lookSoon();
   };
 

@@ -4,7 +4,7 @@ import { answers } from "../lib/answers.js";
 import { query as queryOf } from "../lib/api.js";
 import { h, mount } from "../lib/dom.js";
 import { count } from "../lib/format.js";
-import { to } from "../lib/router.js";
+import { remember, to } from "../lib/router.js";
 import { jobTag, progress, progressWords } from "../parts/job_progress.js";
 import { errorBox } from "../parts/notice.js";
 import { since } from "../parts/since.js";
@@ -38,7 +38,7 @@ function list(root, { query, signal }) {
   const listed = answers(LOOK_MS, () => "/v2/jobs" + queryOf({ ...asked, limit: PAGE }), () => view.update(), signal);
   const ask = (change) => {
     Object.assign(asked, { before: "" }, change);
-    history.replaceState(null, "", to("jobs", asked));
+    remember(asked);
     listed.lookSoon();
   };
 

@@ -4,6 +4,7 @@ import { h } from "../lib/dom.js";
 import { ApiError } from "../lib/api.js";
 import { errorBox } from "../parts/notice.js";
 import { skeleton } from "../parts/table.js";
+import { isDark } from "../parts/theme.js";
 
 const REPORT = "/console/report";
 const LEAST_PX = 400;
@@ -25,11 +26,17 @@ export async function plots(root, { signal }) {
   }
   const frame = h("iframe", { class: "report", title: "plots of the pipeline", src: REPORT });
   const watcher = new ResizeObserver(() => adapt(frame));
+  const onTheme = () => {
+    const inner = frame.contentDocument?.documentElement;
+    if (inner) inner.dataset.theme = isDark() ? "dark" : "light";
+  };
   frame.onload = () => {
     const inner = frame.contentDocument?.documentElement;
     if (inner) watcher.observe(inner);
+    onTheme();
     adapt(frame);
   };
+  document.addEventListener("themechange", onTheme, { signal });
   signal.addEventListener("abort", () => watcher.disconnect());
   root.replaceChildren(h("p", {}, h("a", { href: REPORT, target: "_blank" }, "Open it as a page of its own")), frame);
 }
