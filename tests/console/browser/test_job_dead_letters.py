@@ -45,6 +45,7 @@ def test_a_selection_is_discarded_after_a_count(open_page: OpenPage, site: Site)
     dialog.get_by_role("button", name="Leave it").click()
     expect(page.get_by_text("3 dead letters", exact=True)).to_be_visible()
     page.get_by_role("button", name="Discard this selection…").click()
+    dialog.get_by_label("Type discard 3 to go on").fill("discard 3")
     dialog.get_by_role("button", name="Discard 3").click()
     expect(page.get_by_text("No dead letter is like that.")).to_be_visible()
 

@@ -211,6 +211,8 @@ def test_one_that_waits_is_cancelled(open_page: OpenPage, site: Site) -> None:
     page.get_by_role("button", name="Cancel…").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Why?").fill("ordered twice")
+    expect(dialog.get_by_role("button", name="Cancel it")).to_be_disabled()
+    dialog.get_by_label(f"Type {order} to go on").fill(order)
     dialog.get_by_role("button", name="Cancel it").click()
     expect(standing(page)).to_contain_text("A dead letter since")
     expect(standing(page)).to_contain_text("ordered twice")

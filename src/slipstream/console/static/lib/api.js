@@ -24,24 +24,36 @@ export function query(values) {
   return given.length ? "?" + new URLSearchParams(given) : "";
 }
 
-async function call(method, path, body, { signal } = {}) {
+/** A server that is busy answers in seconds; who hears nothing for so long is told. */
+const PATIENCE_MS = 30_000;
+
+/** `patience` of Infinity is for what may take as long as it takes. */
+async function call(method, path, body, { signal, patience = PATIENCE_MS } = {}) {
   const requestId = newId();
   const headers = { Accept: "application/json", "X-Request-Id": requestId };
   if (body !== undefined) headers["Content-Type"] = "application/json";
+  const limits = [signal, Number.isFinite(patience) && AbortSignal.timeout(patience)].filter(Boolean);
   let response;
+  let text;
   try {
-    response = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal });
+    response = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal: AbortSignal.any(limits) });
+    text = await response.text();
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError(0, "UNREACHABLE", "the server does not answer: is it running, and can this browser reach it?", requestId);
+    throw unanswered(error, patience, requestId);
   }
-  const text = await response.text();
   const answer = parse(text);
   if (response.ok) return answer;
   // The broker says {error, message}, the jobs service {error: {code, message}}.
   const said = typeof answer?.error === "object" ? answer.error : { code: answer?.error, message: answer?.message };
   const shown = said.message ?? `it answered ${response.status} ${response.statusText}`;
   throw new ApiError(response.status, said.code ?? "UNKNOWN", shown, response.headers.get("X-Request-Id") ?? requestId);
+}
+
+function unanswered(error, patience, requestId) {
+  if (error.name !== "TimeoutError") return new ApiError(0, "UNREACHABLE", "the server does not answer: is it running, and can this browser reach it?", requestId);
+  const message = `no answer for ${patience / 1000} s: the server is busy, or many tabs of this browser wait for it. What was asked for may be done all the same`;
+  return new ApiError(0, "NO_ANSWER", message, requestId);
 }
 
 function parse(text) {

@@ -29,13 +29,15 @@ export function ask({ title, text = [], action, fields = [], typed = "", danger 
         h(
           "div",
           { class: "buttons" },
-          h("button", { type: "button", onclick: () => dialog.close("") }, "Leave it"),
+          h("button", { type: "button", name: "leave", onclick: () => dialog.close("") }, "Leave it"),
           h("button", { value: "go", class: danger ? "danger" : "primary" }, action),
         ),
       ),
     );
     const form = dialog.querySelector("form");
     const go = form.querySelector("button[value=go]");
+    const leave = form.elements.leave;
+    let isRunning = false;
     const values = () => Object.fromEntries(new FormData(form));
     const onInput = () => {
       if (typed) go.disabled = form.elements.typed.value !== typed;
@@ -46,8 +48,8 @@ export function ask({ title, text = [], action, fields = [], typed = "", danger 
     if (run) {
       form.onsubmit = async (event) => {
         event.preventDefault();
+        isRunning = go.disabled = leave.disabled = true;
         go.setAttribute("aria-busy", "true");
-        go.disabled = true;
         try {
           await run(values());
           dialog.close("go");
@@ -55,10 +57,15 @@ export function ask({ title, text = [], action, fields = [], typed = "", danger 
           wrong.replaceChildren(errorBox(error));
         }
         go.removeAttribute("aria-busy");
-        go.disabled = false;
+        isRunning = go.disabled = leave.disabled = false;
       };
     }
+    // What is under way cannot be left: its end would be told to nobody.
+    dialog.addEventListener("cancel", (event) => isRunning && event.preventDefault());
+    const onGone = () => isRunning || dialog.close("");
+    window.addEventListener("hashchange", onGone);
     dialog.addEventListener("close", () => {
+      window.removeEventListener("hashchange", onGone);
       resolve(dialog.returnValue === "go" ? values() : null);
       dialog.remove();
     });

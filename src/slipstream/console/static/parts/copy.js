@@ -1,6 +1,7 @@
 // A button that copies a text, such as the same call for curl.
 
 import { h } from "../lib/dom.js";
+import { ask } from "./ask.js";
 import { toast } from "./notice.js";
 
 export function copyButton(text, label = "Copy") {
@@ -8,13 +9,32 @@ export function copyButton(text, label = "Copy") {
 }
 
 async function copy(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    toast("copied");
-  } catch {
-    // Not on https or localhost: then the person copies it by hand.
-    toast(`copy this: ${text}`);
+  if (await copied(text)) return toast("copied");
+  await ask({
+    title: "Copy it by hand",
+    text: "This browser lets no page copy. The text is marked: Ctrl+C, or ⌘C.",
+    action: "Done",
+    fields: [{ name: "text", label: "The text", type: "textarea", value: text, readonly: true, onfocus: (event) => event.target.select() }],
+  });
+}
+
+/** The clipboard is there on https and localhost only; elsewhere a browser copies what is marked. */
+async function copied(text) {
+  if (navigator.clipboard) {
+    return navigator.clipboard.writeText(text).then(
+      () => true,
+      () => false,
+    );
   }
+  const last = document.activeElement;
+  const box = h("textarea", { class: "unseen", "aria-hidden": "true" });
+  box.value = text;
+  document.body.append(box);
+  box.select();
+  const isDone = document.execCommand("copy");
+  box.remove();
+  last?.focus();
+  return isDone;
 }
 
 /** The call that gave what is shown, for a terminal. */

@@ -87,6 +87,7 @@ export class MessageBrowser {
 
   async follow() {
     if (this.following) return this.stop();
+    if (this.isBusy) return;
     this.start = "newest";
     await this.look();
     if (this.error) return;

@@ -15,15 +15,19 @@ export function errorBox(error, again) {
 
 const SHOWN_MS = 6_000;
 
+/** What went wrong stays until somebody has read it: the request id in it is wanted elsewhere. */
 export function toast(text, level = "done") {
-  const box = h("p", { class: `toast ${level}` }, text);
+  const isError = level === "error";
+  const close = isError && h("button", { type: "button", class: "quiet", "aria-label": "Close", onclick: () => box.remove() }, "✕");
+  const box = h("div", { class: `toast ${level}` }, h("p", {}, text), close);
   document.getElementById("toasts").append(box);
-  setTimeout(() => box.remove(), level === "error" ? SHOWN_MS * 2 : SHOWN_MS);
+  if (!isError) setTimeout(() => box.remove(), SHOWN_MS);
 }
 
-/** Runs what a button does: busy meanwhile, and an error is said. Returns whether it went well. */
+/** Runs what a button does: busy meanwhile, once at a time, and an error is said. Returns whether it went well. */
 export async function act(event, work, done) {
   const button = event?.submitter ?? event?.currentTarget;
+  if (button?.hasAttribute("aria-busy")) return false;
   button?.setAttribute("aria-busy", "true");
   try {
     const answer = await work();

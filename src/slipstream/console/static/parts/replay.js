@@ -43,6 +43,6 @@ function discarding(number, what) {
     title: `Discard ${plural(number, "dead letter")} ${what}?`,
     text: "Nobody is shown them any more, and they cannot be replayed from here. Their resources stay failed.",
     action: `Discard ${number}`,
-    danger: true,
+    typed: `discard ${number}`,
   };
 }

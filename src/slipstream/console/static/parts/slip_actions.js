@@ -81,7 +81,7 @@ export async function cancel(slip, done) {
     title: `Cancel ${slip.correlationId}?`,
     text: "What remains is skipped, what was done is undone, the last first, and it ends as a dead letter. A step that is at work finishes first.",
     action: "Cancel it",
-    danger: true,
+    typed: slip.correlationId,
     fields: [{ name: "reason", label: "Why? It stands in the dead letter" }],
     run: ({ reason }) => post(path("v2", "slips", slip.correlationId, "cancellation"), { reason }),
   });
