@@ -67,6 +67,18 @@ async def test_without_a_stream_it_is_one_document() -> None:
 
 
 @in_loop
+async def test_a_group_that_has_work_and_finishes_none_is_named_with_how_long() -> None:
+    numbers = Numbers()
+    async with showing(numbers) as url, contextlib.aclosing(events(f"{url}/v2/overview")) as stream:
+        stands, works = group("stands", lag=9, consumers=1), group("works", lag=9, consumers=1, finished_per_s=1.0)
+        for time_ms in (1_000, 601_000):
+            await numbers.told.put(stats(topic("orders", stands, works), time_ms=time_ms))
+            told = await anext(stream)
+            told = await anext(stream) if told[0] == "history" else told
+        assert told[1]["still"] == [{"topic": "orders", "group": "stands", "still_ms": 600_000}]
+
+
+@in_loop
 async def test_many_who_watch_share_one_look_and_it_is_rarer_when_nobody_does() -> None:
     numbers = Numbers()
     async with showing(numbers) as url:

@@ -88,6 +88,10 @@ async def test_slips_are_listed_with_where_they_are_and_why(tmp_path: Path) -> N
             assert {each["correlationId"] for each in listed["slips"]} == names, state
         searched = await site.get("/v2/slips?search=loan")
         assert [each["correlationId"] for each in searched["slips"]] == ["l-1"]
+        of_a_type = await site.get("/v2/slips?type=order.v1&limit=1&search=o-1")
+        assert [each["correlationId"] for each in of_a_type["slips"]] == ["o-1"]
+        assert {"loan.v1", "order.v1"} <= set(of_a_type["types"]), "all that could be chosen, not only what is shown"
+        assert (await site.get("/v2/slips?type=order"))["slips"] == []
         assert (await site.get("/v2/slips?limit=2"))["more"] is True
         branches = await site.get("/v2/slips?branches=true")
         assert len(branches["slips"]) > 3

@@ -58,6 +58,13 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     dead_letters: list[int]
 
 
+class StillGroup(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    group: str
+    still_ms: int
+    """For so long it has had work, and finished none of it."""
+
+
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """What is going on now. While the broker is away, the numbers are the last that were known."""
 
@@ -73,6 +80,8 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """The worst first; none where all is quiet."""
     parts: list[Part]
     topics: list[TopicStats]
+    still: list[StillGroup] = []
+    """Groups that stand still for longer than `CONSOLE_STANDING_MS`."""
 
 
 class OverviewQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):

@@ -14,6 +14,8 @@ class SlipQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen
     """`waiting` is for somebody's word, `stuck` has not moved for a while; empty for all."""
     search: str = ""
     """A part of the correlationId or of the type."""
+    type: str = ""
+    """Such as `chat.message.v1`; empty for all."""
     limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 50
     branches: bool = False
     """Also the branches of parallel steps, which are messages of their own."""
@@ -38,6 +40,8 @@ class SlipList(msgspec.Struct, frozen=True):
     slips: list[SlipSummary]
     """Those that moved last first; of those that are stuck, the longest unmoved."""
     more: bool
+    types: list[str]
+    """Of all that are in this state."""
 
 
 class SlipDetails(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Route
 
 from slipstream.api.events import Stats, TopicStats
 from slipstream.api.media import EVENTS
-from slipstream.api.overview import History, Overview, OverviewAnswer, OverviewQuery, Part
+from slipstream.api.overview import History, Overview, OverviewAnswer, OverviewQuery, Part, StillGroup
 from slipstream.console.answers import Refused, json_answer, read_query
 from slipstream.console.history import STEP_MS, Ring
 from slipstream.console.problems import DeadLettersSeen, GroupSeen, Seen, Unseen, problems
@@ -216,6 +216,11 @@ class Feed:
             problems=problems(seen, self._sources.thresholds),
             parts=parts,
             topics=stats.topics,
+            still=[
+                StillGroup(topic=each.topic, group=each.group, still_ms=each.still_ms)
+                for each in self._groups
+                if each.still_ms >= self._sources.thresholds.standing_ms
+            ],
         )
 
     def topics(self) -> list[TopicStats]:

@@ -93,8 +93,10 @@ class Slips(Noun):
     async def list_slips(self, request: Request) -> Response:
         query = read_query(request, SlipQuery)
         async with self._oversight() as slips:
-            page = await slips.slips(query.state, limit=query.limit, branches=query.branches, search=query.search)
-        return json_answer(SlipList([_summary(each) for each in page.slips], page.more))
+            page = await slips.slips(
+                query.state, limit=query.limit, branches=query.branches, search=query.search, of_type=query.type
+            )
+        return json_answer(SlipList([_summary(each) for each in page.slips], page.more, page.types))
 
     async def show(self, request: Request) -> Response:
         correlation_id = request.path_params["slip"]

@@ -59,6 +59,8 @@ class Listed(msgspec.Struct, frozen=True):
 class Page(msgspec.Struct, frozen=True):
     slips: list[Listed]
     more: bool
+    types: list[str]
+    """Of all of this kind, whatever else was asked."""
 
 
 @contextlib.asynccontextmanager
@@ -115,12 +117,16 @@ class Oversight:
         limit: int,
         branches: bool = False,
         search: str = "",
+        of_type: str = "",
         unmoved_ms: int | None = None,
     ) -> Page:
         """The newest first; of those that are stuck, the longest unmoved. `search` is a part of a correlationId or of a
         type."""
         found: list[Listed] = []
-        for each in await self._tracked(kind, unmoved_ms):
+        tracked = await self._tracked(kind, unmoved_ms)
+        for each in tracked:
+            if of_type and each.kind != of_type:
+                continue
             if search and search not in each.slip and search not in each.kind:
                 continue
             one = await self.find(each.slip)
@@ -131,7 +137,7 @@ class Oversight:
             found.append(Listed(each, one))
             if len(found) > limit:
                 break
-        return Page(found[:limit], len(found) > limit)
+        return Page(found[:limit], len(found) > limit, sorted({each.kind for each in tracked}))
 
     async def _tracked(self, kind: Kind, unmoved_ms: int | None) -> list[Tracked]:
         match kind:

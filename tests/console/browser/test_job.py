@@ -83,8 +83,10 @@ def test_of_a_long_log_the_newest_lines_are_shown(open_page: OpenPage, site: Sit
     expect(page.locator(".log")).to_contain_text("1200 lines, the last 1000 shown · the job has ended")
     expect(log(page).locator(".log-line")).to_have_count(1000)
     expect(page.get_by_role("region", name="resources").get_by_role("row")).to_have_count(101)
-    page.get_by_role("button", name="Show more of 400").click()
+    page.get_by_role("button", name="Show 100 more of 400").click()
+    page.get_by_role("button", name="Show 200 more of 400").click()
     expect(page.get_by_role("region", name="resources").get_by_role("row")).to_have_count(401)
+    expect(page.get_by_role("button", name="more of 400")).to_have_count(0)
 
 
 def test_failures_are_told_by_code_and_host(open_page: OpenPage, site: Site) -> None:
@@ -156,6 +158,8 @@ def test_what_failed_is_discarded(open_page: OpenPage, site: Site) -> None:
     page.get_by_role("button", name="Discard…").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("cannot be replayed from here")
+    expect(dialog.get_by_role("button", name="Discard 1")).to_be_disabled()
+    dialog.get_by_label("Type discard 1 to go on").fill("discard 1")
     dialog.get_by_role("button", name="Discard 1").click()
     expect(page.get_by_text("its dead letters were dealt with")).to_be_visible()
     page.get_by_role("button", name="Replay what failed…").click()

@@ -53,6 +53,30 @@ def test_more_rows_than_asked_for_are_told_of(open_page: OpenPage, site: Site) -
     expect(page.get_by_text(re.compile("^808 rows ·"))).to_be_visible()
 
 
+def test_numbers_are_shown_as_they_are(open_page: OpenPage, site: Site) -> None:
+    page = open_page(site.base, "#/pipeline/sql")
+    page.get_by_label("SQL", exact=True).fill(
+        "select 2026 as year, 0.0004::double as small, 9007199254740993 as large, 'infinity'::double as endless"
+    )
+    page.get_by_role("button", name="Run", exact=True).click()
+    cells = page.get_by_role("region", name="answer").get_by_role("cell")
+    expect(cells).to_have_text(["2026", "0.0004", "9007199254740993", "Infinity"])
+    expect(cells.nth(2)).to_have_class(re.compile("number"))
+
+
+def test_a_long_answer_is_shown_a_stretch_at_a_time_and_copied_whole(open_page: OpenPage, site: Site) -> None:
+    page = open_page(site.base, "#/pipeline/sql?q=select+*+from+range(350)")
+    page.get_by_label("rows at most").select_option("1,000 rows at most")
+    page.get_by_role("button", name="Run", exact=True).click()
+    rows = page.get_by_role("region", name="answer").get_by_role("row")
+    expect(rows).to_have_count(101)
+    page.get_by_role("button", name="Show 100 more of 350").click()
+    expect(rows).to_have_count(201)
+    page.get_by_role("button", name="Copy as CSV").click()
+    expect(page.get_by_text("copied")).to_be_visible()
+    assert len(page.evaluate("navigator.clipboard.readText()").splitlines()) == 351
+
+
 @pytest.mark.parametrize(
     ("sql", "words"),
     [

@@ -66,6 +66,12 @@ def test_one_type_is_chosen(open_page: OpenPage, site: Site) -> None:
     expect(slips.get_by_role("link")).to_have_text(["typed-refund"])
 
 
+def test_a_type_is_found_however_many_of_another_are_newer(open_page: OpenPage, site: Site) -> None:
+    page = open_page(site.base, "#/slips")
+    with page.expect_request("**/v2/slips?type=refund.v1*"):
+        page.get_by_label("Type").select_option("refund.v1")
+
+
 def test_branches_are_shown_to_who_wants_them(open_page: OpenPage, site: Site) -> None:
     site.order(correlation_id="with-branches")
     page = open_page(site.base, "#/slips?search=with-branches")

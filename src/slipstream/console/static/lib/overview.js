@@ -4,7 +4,8 @@ import { listen } from "./live.js";
 
 const listeners = new Set();
 
-export const overview = { now: null, history: null, state: "connecting" };
+/** `heardMs` is when it last said something. */
+export const overview = { now: null, history: null, state: "connecting", heardMs: 0 };
 
 /** Calls `hear` now, if something is known, and at every change, until `signal` is aborted. */
 export function watch(hear, signal) {
@@ -25,6 +26,7 @@ export function begin() {
       },
       overview: (now) => {
         overview.now = now;
+        overview.heardMs = Date.now();
         remember(now);
         tell();
       },

@@ -14,6 +14,7 @@ import { deadLetter } from "../parts/dead_letter.js";
 import { act, errorBox } from "../parts/notice.js";
 import { redrive, redriveList } from "../parts/redrives.js";
 import { since } from "../parts/since.js";
+import { Stretch } from "../parts/stretch.js";
 import { table } from "../parts/table.js";
 import * as one from "./dead_letter.js";
 import * as onNats from "./dead_letters_on_nats.js";
@@ -21,7 +22,6 @@ import * as onNats from "./dead_letters_on_nats.js";
 const FILTERS = ["topic", "group", "error", "since", "until", "redriven"];
 const PAGE = 500;
 const AT_ONCE = 2_000;
-const ROWS = 100;
 const LOOK_MS = 1_000;
 
 export const title = (parts) => (parts.length ? parts.join("/") : "Dead letters");
@@ -41,10 +41,11 @@ class DeadLetters {
     this.cause = query.cause ?? "";
     this.letters = null;
     this.next = null;
-    this.rows = ROWS;
+    this.stretch = new Stretch(() => this.view.update());
     this.redrives = [];
     this.opened = null;
     this.error = null;
+    this.redrivesError = null;
     this.turn = 0;
     this.view = mount(root, () => this.draw());
   }
@@ -67,10 +68,11 @@ class DeadLetters {
       const running = (list) => list.filter((each) => each.state === "running" && !each.dry_run).length;
       const hasEnded = running(redrives) < running(this.redrives);
       this.redrives = redrives;
+      this.redrivesError = null;
       if (hasEnded) await this.look(true);
     } catch (error) {
       if (error.name === "AbortError") return;
-      this.error = error;
+      this.redrivesError = error;
     }
     this.view.update();
   }
@@ -88,7 +90,10 @@ class DeadLetters {
   /** Reads what the filters match; quietly where it is only to see what changed. */
   async look(quietly = false) {
     const turn = ++this.turn;
-    if (!quietly) Object.assign(this, { letters: null, rows: ROWS, opened: null });
+    if (!quietly) {
+      Object.assign(this, { letters: null, opened: null });
+      this.stretch.restart();
+    }
     this.view.update();
     try {
       const { found, next } = await this.#read(null, AT_ONCE);
@@ -113,8 +118,10 @@ class DeadLetters {
   }
 
   async #more(event) {
+    const turn = this.turn;
     await act(event, async () => {
       const { found, next } = await this.#read(this.next, AT_ONCE);
+      if (turn !== this.turn) return; // something else is looked at by now
       this.letters = [...this.letters, ...found];
       this.next = next;
     });
@@ -135,7 +142,7 @@ class DeadLetters {
   #choose(cause) {
     this.cause = this.cause === cause ? "" : cause;
     this.opened = null;
-    this.rows = ROWS;
+    this.stretch.restart();
     this.#remember();
     this.view.update();
   }
@@ -167,8 +174,8 @@ class DeadLetters {
     return [
       h("h1", {}, "Dead letters"),
       this.#filters(),
-      this.error ? errorBox(this.error, () => this.look()) : null,
-      this.error && !this.letters ? null : [this.#summary(), this.#causes(causes), this.#list(chosen)],
+      this.error || this.redrivesError ? errorBox(this.error ?? this.redrivesError, () => this.look()) : null,
+      this.error && !this.letters ? null : [this.#summary(chosen), this.#causes(causes), this.#list(chosen)],
       isRunning ? h("section", { "aria-labelledby": "redrives" }, h("h2", { id: "redrives" }, "Redrives"), redriveList(this.redrives, () => this.#watchRedrives())) : null,
     ];
   }
@@ -190,16 +197,23 @@ class DeadLetters {
     );
   }
 
-  #summary() {
+  #summary(chosen) {
     if (!this.letters?.length) return null;
-    const waiting = this.letters.filter((each) => !each.redriven).length;
+    const waiting = chosen.filter((each) => !each.redriven).length;
     return h(
       "div",
       { class: "summary" },
       h("p", { role: "status" }, h("strong", {}, plural(this.letters.length, "dead letter")), this.next ? " looked at; there are more. " : ` of ${plural(byCause(this.letters).length, "cause")}.`),
       this.next ? h("button", { type: "button", onclick: (event) => this.#more(event) }, "Look at more") : null,
-      waiting || this.next ? h("button", { type: "button", class: "primary", onclick: (event) => this.#redriveAll(event) }, "Redrive all of these") : null,
+      this.#redriveButton(chosen, waiting),
     );
+  }
+
+  /** With a cause chosen, those of it: nobody means by it what they have just looked away from. */
+  #redriveButton(chosen, waiting) {
+    const button = (words, redriven) => h("button", { type: "button", class: "primary", onclick: redriven }, words);
+    if (this.cause) return waiting ? button(`Redrive ${count(waiting)} of this cause`, (event) => this.#redrive(event, { letters: chosen }, "Of this cause")) : null;
+    return waiting || this.next ? button("Redrive all of these", (event) => this.#redriveAll(event)) : null;
   }
 
   #causes(causes) {
@@ -239,15 +253,10 @@ class DeadLetters {
       h(
         "div",
         { class: `split${this.opened ? " is-open" : ""}` },
-        h("div", { class: "list" }, this.#table(rows.slice(0, this.rows)), rows.length > this.rows ? h("button", { type: "button", class: "quiet", onclick: () => this.#showRows() }, `Show ${count(Math.min(ROWS, rows.length - this.rows))} more of ${count(rows.length)}`) : null),
+        h("div", { class: "list" }, this.#table(this.stretch.of(rows)), this.stretch.button(rows)),
         this.opened ? this.#detail() : null,
       ),
     );
-  }
-
-  #showRows() {
-    this.rows += ROWS;
-    this.view.update();
   }
 
   #table(rows) {
@@ -271,7 +280,7 @@ class DeadLetters {
       event.preventDefault();
       this.#open(each);
     };
-    return h("a", { id: placeOf(each), href: to("dead-letters", each.topic, each.partition, each.offset), onclick: open }, placeOf(each).replace(/^dlq\./, ""));
+    return h("a", { id: placeOf(each), href: to("dead-letters", each.topic, each.partition, each.offset), onclick: open }, placeOf(each));
   }
 
   #open(each) {

@@ -8,7 +8,7 @@ import { overview, watch } from "../lib/overview.js";
 import { to } from "../lib/router.js";
 import { isOnNats } from "../lib/server.js";
 import { forgetGroup, pauseGroup, resumeGroup, seekGroup } from "../parts/group_forms.js";
-import { lagBar, lagLegend, oldest, stateTag } from "../parts/lag.js";
+import { lagBar, lagLegend, oldest, stateTag, withStill } from "../parts/lag.js";
 import { act, errorBox } from "../parts/notice.js";
 import { since } from "../parts/since.js";
 import { skeleton, table } from "../parts/table.js";
@@ -49,7 +49,7 @@ export async function show(root, { parts: [topic, group], signal }) {
 
 function draw(topic, group, { info, partitions, error }, actions) {
   return [
-    h("div", { class: "head" }, h("h1", {}, h("a", { href: to("topics", topic) }, topic), ` / ${group} `, info ? stateTag(info) : null), info ? buttons(info, actions) : null),
+    h("div", { class: "head" }, h("h1", {}, h("a", { href: to("topics", topic) }, topic), ` / ${group} `, info ? stateTag(withStill([{ ...info, topic, group }])[0]) : null), info ? buttons(info, actions) : null),
     error ? errorBox(error) : null,
     info
       ? [

@@ -4,8 +4,10 @@ import { h, mount } from "../lib/dom.js";
 import { count, plural, rate } from "../lib/format.js";
 import { overview, watch } from "../lib/overview.js";
 import { remember, to } from "../lib/router.js";
-import { lagBar, lagLegend, oldest, stateOf, stateTag } from "../parts/lag.js";
+import { isStill, lagBar, lagLegend, oldest, stateOf, stateTag, withStill } from "../parts/lag.js";
+import { lost } from "../parts/lost.js";
 import { errorBox } from "../parts/notice.js";
+import { Stretch } from "../parts/stretch.js";
 import { table } from "../parts/table.js";
 import * as group from "./group.js";
 
@@ -18,23 +20,25 @@ export async function show(root, context) {
   const change = (values) => {
     Object.assign(state, values);
     remember(state);
+    stretch.restart();
     view.update();
   };
-  const view = mount(root, () => draw(state, change));
+  const stretch = new Stretch(() => view.update());
+  const view = mount(root, () => draw(state, change, stretch));
   watch(() => view.update(), signal);
 }
 
-const WHICH = { "": "all", behind: "behind", still: "where nobody works", paused: "paused" };
+const WHICH = { "": "all", behind: "behind", still: "where nothing moves", paused: "paused" };
 
 const MATCHES = {
   "": () => true,
   behind: (each) => each.lag > 0,
-  still: (each) => stateOf(each)[1].startsWith("nobody"),
+  still: isStill,
   paused: (each) => each.paused,
 };
 
-function draw(state, change) {
-  const all = overview.now?.topics.flatMap((topic) => topic.groups.map((each) => ({ ...each, topic: topic.topic, messages: topic.messages })));
+function draw(state, change, stretch) {
+  const all = overview.now && withStill(overview.now.topics.flatMap((topic) => topic.groups.map((each) => ({ ...each, topic: topic.topic, messages: topic.messages }))));
   const wanted = state.search.toLowerCase();
   const shown = all
     ?.filter((each) => `${each.topic}/${each.group}`.toLowerCase().includes(wanted) && (MATCHES[state.which] ?? MATCHES[""])(each))
@@ -42,6 +46,7 @@ function draw(state, change) {
   const isLost = overview.state === "lost" && !all;
   return [
     h("h1", {}, "Groups"),
+    lost(),
     h(
       "form",
       { class: "filters", onsubmit: (event) => event.preventDefault() },
@@ -49,7 +54,8 @@ function draw(state, change) {
       h("label", {}, "Show", h("select", { onchange: (event) => change({ which: event.target.value }) }, Object.entries(WHICH).map(([value, label]) => h("option", { value, selected: value === state.which }, label)))),
       all ? h("span", { class: "soft", role: "status" }, shown.length === all.length ? plural(all.length, "group") : `${count(shown.length)} of ${plural(all.length, "group")}`) : null,
     ),
-    isLost ? errorBox({ message: "the server does not answer: is it running, and can this browser reach it?", code: "UNREACHABLE" }) : groups(shown, all),
+    isLost ? errorBox({ message: "the server does not answer: is it running, and can this browser reach it?", code: "UNREACHABLE" }) : groups(stretch.of(shown), all),
+    stretch.button(shown),
     all?.length ? lagLegend() : null,
   ];
 }

@@ -13,19 +13,20 @@ import { ENDED, jobTag, progress, progressWords } from "../parts/job_progress.js
 import { errorBox } from "../parts/notice.js";
 import { deal } from "../parts/replay.js";
 import { since } from "../parts/since.js";
+import { Stretch } from "../parts/stretch.js";
 import { skeleton, table } from "../parts/table.js";
 
 const LOOK_MS = 1_000;
 const LOOK_ENDED_MS = 5_000;
 /** What is replayed begins when a worker takes it up: that is waited for. */
 const EAGER_MS = 10_000;
-const ROWS = 100;
 
 export async function show(root, { parts, signal }) {
   const [id] = parts;
   const address = path("v2", "jobs", id);
   const hosts = new Map(); // by resource: the ledger keeps no URLs, the log tells them
-  const asked = { state: "", words: "", rows: ROWS };
+  const asked = { state: "", words: "" };
+  const stretch = new Stretch(update);
   let job = null;
   let error = null;
   let letters = null;
@@ -85,7 +86,7 @@ export async function show(root, { parts, signal }) {
     error && errorBox(error, look),
     job ? head(job, { letters, hosts, address, again }) : !error && skeleton(6),
   ]);
-  const lower = mount(lowerRoot, () => job && resources(job, hosts, asked, update));
+  const lower = mount(lowerRoot, () => job && resources(job, hosts, asked, stretch));
   function update() {
     upper.update();
     lower.update();
@@ -121,7 +122,8 @@ function head(job, { letters, hosts, address, again }) {
     h(
       "section",
       { class: "card job-progress", "aria-label": "progress" },
-      h("p", { class: "job-words", role: "status" }, progressWords(job), stored ? h("span", { class: "soft" }, ` · ${bytes(stored)}`) : null),
+      h("p", { class: "unseen", role: "status" }, `job ${job.state}`), // the words below count: they would be read aloud every second
+      h("p", { class: "job-words" }, progressWords(job), stored ? h("span", { class: "soft" }, ` · ${bytes(stored)}`) : null),
       progress(job),
       job.resources_failed
         ? h(
@@ -173,7 +175,11 @@ function failures(job, failed, hosts, again) {
 
 export function grouped(rows, nameOf) {
   const groups = new Map();
-  for (const row of rows) groups.set(nameOf(row), [...(groups.get(nameOf(row)) ?? []), row]);
+  for (const row of rows) {
+    const name = nameOf(row);
+    if (!groups.has(name)) groups.set(name, []);
+    groups.get(name).push(row);
+  }
   return [...groups].map(([name, found]) => ({ name, rows: found })).sort((one, other) => other.rows.length - one.rows.length);
 }
 
@@ -182,7 +188,7 @@ export function grouped(rows, nameOf) {
 const TONES = { completed: "good", failed: "bad", in_progress: "accent" };
 const WORDS = { queued: "queued", in_progress: "in progress", failed: "failed", completed: "stored" };
 
-function resources(job, hosts, asked, update) {
+function resources(job, hosts, asked, stretch) {
   const all = job.resources ?? [];
   const words = asked.words.toLowerCase();
   const found = all.filter(
@@ -191,8 +197,9 @@ function resources(job, hosts, asked, update) {
       (!words || `${each.resource_id} ${each.error_code} ${each.error_message} ${each.key} ${hosts.get(each.resource_id) ?? ""}`.toLowerCase().includes(words)),
   );
   const ask = (change) => {
-    Object.assign(asked, { rows: ROWS }, change);
-    update();
+    Object.assign(asked, change);
+    stretch.restart();
+    stretch.changed();
   };
   return h(
     "section",
@@ -215,10 +222,10 @@ function resources(job, hosts, asked, update) {
         { label: "What came of it", class: "wide", value: outcome },
         { label: "Changed", class: "when", value: (each) => since(each.updated_ms) },
       ],
-      found.slice(0, asked.rows),
+      stretch.of(found),
       { label: "resources", key: (each) => each.resource_id, empty: all.length ? "No resource is like that." : "Nothing was told of its resources yet." },
     ),
-    found.length > asked.rows && h("p", {}, h("button", { type: "button", onclick: () => ((asked.rows += ROWS * 5), update()) }, `Show more of ${count(found.length)}`)),
+    stretch.button(found),
   );
 }
 

@@ -3,6 +3,7 @@
 import { h, mount } from "../lib/dom.js";
 import { count, plural, rate, short, span } from "../lib/format.js";
 import { overview, watch } from "../lib/overview.js";
+import { lost } from "../parts/lost.js";
 import { to } from "../lib/router.js";
 import { since } from "../parts/since.js";
 import { spark } from "../parts/spark.js";
@@ -18,10 +19,13 @@ const NUMBERS = [
   ["Dead letters", "dead_letters", short, "given up, and not sent back"],
 ];
 
+/** Those that change while a problem stays the same one; not that of `charge-v2`. */
+const NUMBER = /(?<![\w-])[\d.,]+/g;
+
 const LEVELS = { error: "needs a person", warning: "look at it", notice: "to know" };
 
 export async function show(root, { signal }) {
-  const view = mount(root, () => [h("h1", {}, "Overview"), ...(overview.now ? drawn(overview) : [unknown(overview.state)])]);
+  const view = mount(root, () => [h("h1", {}, "Overview"), lost(), ...(overview.now ? drawn(overview) : [unknown(overview.state)])]);
   watch(() => view.update(), signal);
 }
 
@@ -30,12 +34,13 @@ function unknown(state) {
   return h("p", { class: "empty", role: "alert" }, "The server does not answer, or tells nothing of itself. This page comes to life when it does.");
 }
 
-function drawn({ now, history }) {
+function drawn({ now, history, state }) {
+  const stale = state === "lost" ? " stale" : "";
   return [
-    h("div", { class: "numbers" }, NUMBERS.map(([label, name, text, meaning]) => number(label, text(now[name]), meaning, history, name, now))),
-    h("section", { "aria-labelledby": "wrong" }, h("h2", { id: "wrong" }, "What needs attention"), problems(now.problems)),
-    now.parts.length ? h("section", { "aria-labelledby": "parts" }, h("h2", { id: "parts" }, "What runs"), parts(now.parts)) : null,
-    h("section", { "aria-labelledby": "busy" }, h("h2", { id: "busy" }, "Busiest topics"), busiest(now.topics)),
+    h("div", { class: `numbers${stale}` }, NUMBERS.map(([label, name, text, meaning]) => number(label, text(now[name]), meaning, history, name, now))),
+    h("section", { "aria-labelledby": "wrong" }, h("h2", { id: "wrong" }, "What needs attention"), problems(now.problems, stale)),
+    now.parts.length ? h("section", { class: stale.trim() || null, "aria-labelledby": "parts" }, h("h2", { id: "parts" }, "What runs"), parts(now.parts)) : null,
+    h("section", { class: stale.trim() || null, "aria-labelledby": "busy" }, h("h2", { id: "busy" }, "Busiest topics"), busiest(now.topics)),
   ];
 }
 
@@ -51,7 +56,8 @@ function number(label, value, meaning, history, name, now) {
   );
 }
 
-function problems(found) {
+function problems(found, stale) {
+  if (!found.length && stale) return h("p", { class: "soft" }, "Nothing was wrong before the connection was lost.");
   if (!found.length) return h("p", { class: "quiet-line" }, "All is quiet: nothing is stuck, nothing is lost, every part runs.");
   return h(
     "ul",
@@ -59,7 +65,7 @@ function problems(found) {
     found.map((each) =>
       h(
         "li",
-        { class: `problem ${each.level}`, key: each.link + each.text.replace(/[\d.,]+/g, "#") },
+        { class: `problem ${each.level}`, key: each.link + each.text.replace(NUMBER, "#") },
         h("span", { class: "level" }, LEVELS[each.level]),
         h("span", { class: "words" }, each.text, each.detail ? h("span", { class: "soft" }, " ", each.detail) : null),
         each.link && each.link !== "#/" ? h("a", { class: "button", href: each.link }, each.action || "open") : null,

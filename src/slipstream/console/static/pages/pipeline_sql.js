@@ -8,6 +8,7 @@ import { cells, csv } from "../parts/cells.js";
 import { copyButton } from "../parts/copy.js";
 import { errorBox } from "../parts/notice.js";
 import { since } from "../parts/since.js";
+import { Stretch } from "../parts/stretch.js";
 import { skeleton } from "../parts/table.js";
 
 const EXAMPLES = [
@@ -56,8 +57,9 @@ export function sql(root, { query, signal }) {
     view.update();
     remember({ q: asked });
     try {
-      const found = await post("/v2/tables/query", { sql: asked, limit: Number(limit.value) }, { signal: AbortSignal.any([signal, asking.signal]) });
+      const found = await post("/v2/tables/query", { sql: asked, limit: Number(limit.value) }, { signal: AbortSignal.any([signal, asking.signal]), patience: Infinity });
       answer = found;
+      stretch.restart();
       keep({ sql: asked, at: Date.now(), rows: found.rows.length, more: found.more });
     } catch (failure) {
       if (failure.name !== "AbortError") error = failure;
@@ -68,6 +70,7 @@ export function sql(root, { query, signal }) {
     if (!signal.aborted) view.update();
   }
 
+  const stretch = new Stretch(() => view.update());
   const side = h("div", { class: "sql-side" });
   const place = h("div");
   root.append(
@@ -90,7 +93,7 @@ export function sql(root, { query, signal }) {
     sideView.update();
     root.querySelector("button[name=stop]").disabled = !asking;
     if (asking) return skeleton(5);
-    return error ? errorBox(error) : answer && answered(answer, Number(limit.value));
+    return error ? errorBox(error) : answer && answered(answer, stretch);
   });
   get("/v2/tables", { signal })
     .then(({ tables }) => {
@@ -104,11 +107,12 @@ export function sql(root, { query, signal }) {
     });
 }
 
-function answered({ columns, numbers, rows, more, took_ms: took }) {
+function answered({ columns, numbers, rows, more, took_ms: took }, stretch) {
   const said = more ? `the first ${count(rows.length)} rows: there are more` : plural(rows.length, "row");
   return [
     h("div", { class: "buttons" }, h("span", { class: "soft", role: "status" }, `${said} · ${span(took)}`), copyButton(() => csv(columns, rows), "Copy as CSV")),
-    cells(columns, numbers, rows, { label: "answer", empty: "No rows: nothing is like that." }),
+    cells(columns, numbers, stretch.of(rows), { label: "answer", empty: "No rows: nothing is like that." }),
+    stretch.button(rows),
   ];
 }
 

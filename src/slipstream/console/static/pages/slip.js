@@ -11,7 +11,7 @@ import { json } from "../parts/json.js";
 import { errorBox } from "../parts/notice.js";
 import { since } from "../parts/since.js";
 import { cancel, decisionButtons, rerun, waitingSteps } from "../parts/slip_actions.js";
-import { clock, errorText, inWords, stateTag, toneOf } from "../parts/slip_words.js";
+import { clock, errorText, inShort, inWords, stateTag, toneOf } from "../parts/slip_words.js";
 import { pausedSteps } from "../parts/steps.js";
 import { partLogs } from "../parts/part_log.js";
 import { skeleton, table } from "../parts/table.js";
@@ -101,7 +101,8 @@ function standing(slip, { steps, look }, now) {
   return h(
     "section",
     { class: `card standing ${toneOf(does)}`, "aria-label": "what it does now" },
-    h("p", { class: "standing-words", role: "status" }, inWords(does, now)),
+    h("p", { class: "unseen", role: "status" }, inShort(does)[0]), // the words below count: they would be read aloud every second
+    h("p", { class: "standing-words" }, inWords(does, now)),
     does.error && h("p", { class: "standing-error" }, errorText(does.error)),
     (does.branches ?? []).map(([name, inner]) => h("p", { class: "soft" }, h("a", { href: to("slips", name) }, name), ": ", inWords(inner, now))),
     waiting.filter((each) => each !== own).map((each) => h("div", { class: "buttons", key: `${each.id} ${each.step}` }, h("span", {}, each.branch ? `${each.branch}: ${each.step}` : each.step), decisionButtons(each, look))),

@@ -3,8 +3,8 @@
 import { answers } from "../lib/answers.js";
 import { query as queryOf } from "../lib/api.js";
 import { h, mount } from "../lib/dom.js";
-import { span } from "../lib/format.js";
-import { to } from "../lib/router.js";
+import { count, span } from "../lib/format.js";
+import { remember, to } from "../lib/router.js";
 import { errorBox } from "../parts/notice.js";
 import { since } from "../parts/since.js";
 import { inShort, stateTag, toneOf } from "../parts/slip_words.js";
@@ -33,6 +33,8 @@ const EMPTY = {
 };
 const LOOK_MS = 2_000;
 const PAGE = 50;
+/** As many as the server lists at once. */
+const MOST = 1_000;
 
 export async function show(root, page) {
   if (page.parts.length) return slip.show(root, page);
@@ -45,21 +47,26 @@ function list(root, { query, signal }) {
 
   const steps = pausedSteps(signal, () => view.update());
   const address = () => {
-    const { state, search, branches } = asked;
-    return "/v2/slips" + queryOf({ state, search, branches: branches && "true", limit });
+    const { state, search, type, branches } = asked;
+    return "/v2/slips" + queryOf({ state, search, type, branches: branches && "true", limit });
   };
   const listed = answers(LOOK_MS, address, () => view.update(), signal);
   const ask = (change) => {
     Object.assign(asked, change);
     limit = PAGE;
-    history.replaceState(null, "", to("slips", asked));
+    remember(asked);
     view.update();
     listed.lookSoon();
   };
 
+  const more = () =>
+    limit < MOST
+      ? h("p", {}, h("button", { type: "button", onclick: () => ((limit = Math.min(MOST, limit * 3)), listed.look()) }, "Show more"))
+      : h("p", { class: "soft" }, `These are the newest ${count(MOST)}: search for others, or ask the table slip_runs.`);
+
   const view = mount(root, () => {
     const { found, error, look } = listed;
-    const rows = found?.slips.filter(({ type }) => !asked.type || type === asked.type) ?? null;
+    const rows = found?.slips ?? null;
     return [
       h("h1", {}, "Slips"),
       steps.draw(),
@@ -70,13 +77,13 @@ function list(root, { query, signal }) {
       filters(asked, found, ask),
       error && errorBox(error, look),
       (!error || rows) && slips(rows, asked),
-      found?.more && h("p", {}, h("button", { type: "button", onclick: () => ((limit += PAGE * 2), look()) }, "Show more")),
+      found?.more && more(),
     ];
   });
 }
 
 function filters(asked, found, ask) {
-  const types = [...new Set([asked.type, ...(found?.slips ?? []).map((each) => each.type)])].filter(Boolean).sort();
+  const types = [...new Set([asked.type, ...(found?.types ?? [])])].filter(Boolean).sort();
   return h(
     "form",
     { class: "filters", onsubmit: (event) => (event.preventDefault(), ask({})) },

@@ -6,7 +6,7 @@ import { bytes, count, plural, rate, short, span } from "../lib/format.js";
 import { every } from "../lib/live.js";
 import { overview, watch } from "../lib/overview.js";
 import { to } from "../lib/router.js";
-import { lagBar, lagLegend, oldest, stateTag } from "../parts/lag.js";
+import { lagBar, lagLegend, oldest, stateTag, withStill } from "../parts/lag.js";
 import { MessageBrowser } from "../parts/message_browser.js";
 import { errorBox } from "../parts/notice.js";
 import { since } from "../parts/since.js";
@@ -120,7 +120,7 @@ function groups(info) {
         { label: "Oldest", number: true, value: (each) => oldest(each.oldest_unfinished_age_ms) },
         { label: "State", value: stateTag },
       ],
-      info.groups,
+      withStill(info.groups.map((each) => ({ ...each, topic: info.name }))),
       { label: "groups", key: (each) => each.group, empty: "No group has read it yet. The first fetch or stream of a group makes it.", onRow: (each) => (location.hash = to("groups", info.name, each.group)) },
     ),
     info.groups.length ? lagLegend() : null,

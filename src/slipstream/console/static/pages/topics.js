@@ -8,7 +8,9 @@ import { overview, watch } from "../lib/overview.js";
 import { remember, to } from "../lib/router.js";
 import { isOnNats } from "../lib/server.js";
 import { lagBar } from "../parts/lag.js";
+import { lost } from "../parts/lost.js";
 import { errorBox } from "../parts/notice.js";
+import { Stretch } from "../parts/stretch.js";
 import { table } from "../parts/table.js";
 import { createTopic } from "../parts/topic_forms.js";
 import * as message from "./message.js";
@@ -26,7 +28,8 @@ export async function show(root, context) {
 
 async function showAll(root, { query, signal }) {
   const state = { topics: null, error: null, search: query.search ?? "", sort: query.sort ?? "name", dead: query.dead === "yes" };
-  const view = mount(root, () => draw(state, { change, create }));
+  const stretch = new Stretch(() => view.update());
+  const view = mount(root, () => draw(state, { change, create, stretch }));
 
   const look = every(
     LOOK_MS,
@@ -46,6 +49,7 @@ async function showAll(root, { query, signal }) {
 
   function change(values) {
     Object.assign(state, values);
+    stretch.restart();
     remember({ search: state.search, sort: state.sort === "name" ? "" : state.sort, dead: state.dead && "yes" });
     view.update();
   }
@@ -57,12 +61,12 @@ async function showAll(root, { query, signal }) {
   }
 }
 
-function draw(state, { change, create }) {
+function draw(state, { change, create, stretch }) {
   return [
     h("div", { class: "head" }, h("h1", {}, "Topics"), isOnNats() ? null : h("div", { class: "buttons" }, h("button", { type: "button", class: "primary", onclick: create }, "Create a topic"))),
     filters(state, change),
-    state.error ? errorBox(state.error) : null,
-    state.error && !state.topics ? null : rows(state, create),
+    state.error ? errorBox(state.error) : lost(),
+    state.error && !state.topics ? null : rows(state, stretch),
   ];
 }
 
@@ -95,13 +99,13 @@ const ORDER = {
 /** Those of the broker, and those that the bus makes beside every topic it works on. */
 const isForDead = (name) => name.startsWith("dlq.") || name.endsWith(".DLQ");
 
-function rows(state) {
+function rows(state, stretch) {
   const stats = new Map(overview.now?.topics.map((each) => [each.topic, each]));
   const shown = state.topics
     ?.filter(({ name }) => (state.dead || !isForDead(name)) && name.toLowerCase().includes(state.search.toLowerCase()))
     .map((each) => ({ ...each, stats: stats.get(each.name) }))
     .sort((one, other) => ORDER[state.sort]?.(one, other) || ORDER.name(one, other));
-  return table(
+  const list = table(
     [
       { label: "Topic", class: "name", value: (each) => h("a", { href: to("topics", each.name) }, each.name) },
       { label: "In", number: true, value: (each) => rate(each.stats?.produced_per_s) },
@@ -112,7 +116,7 @@ function rows(state) {
       { label: "Groups", value: (each) => groups(each) },
       { label: "Dead letters", number: true, value: (each) => dead(each) },
     ],
-    shown,
+    stretch.of(shown),
     {
       label: "topics",
       key: (each) => each.name,
@@ -120,6 +124,7 @@ function rows(state) {
       onRow: (each) => (location.hash = to("topics", each.name)),
     },
   );
+  return [list, stretch.button(shown)];
 }
 
 function kept({ retention_ms: ms, retention_bytes: most }) {

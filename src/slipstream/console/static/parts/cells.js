@@ -3,7 +3,6 @@
 import { h } from "../lib/dom.js";
 import { table } from "./table.js";
 
-const NUMBERS = new Intl.NumberFormat("en", { maximumFractionDigits: 3 });
 const TIME = /^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(\.\d+)?(Z|\+00:00)?$/;
 const TEXT_CHARS = 160;
 /** As long as an id: such are never broken. */
@@ -14,13 +13,13 @@ export function cells(columns, numbers, rows, { label, empty }) {
   return table(
     columns.map((name, index) => ({ label: name, number: numbers?.[index] ?? rows.some((row) => typeof row[index] === "number"), class: "cell", value: (row) => cell(row[index]) })),
     rows,
-    { label, empty },
+    { label, empty, frameClass: "sheet" },
   );
 }
 
 function cell(value) {
   if (value === null || value === undefined) return h("span", { class: "soft" }, "–");
-  if (typeof value === "number") return h("span", { title: String(value) }, NUMBERS.format(value));
+  if (typeof value === "number") return h("span", { title: String(value) }, numberText(value));
   if (typeof value === "boolean") return String(value);
   const text = typeof value === "string" ? value : JSON.stringify(value);
   const time = TIME.exec(text);
@@ -28,6 +27,9 @@ function cell(value) {
   if (text.length <= LINE_CHARS) return h("span", { class: "when" }, text);
   return text.length > TEXT_CHARS ? h("span", { title: text }, text.slice(0, TEXT_CHARS) + "…") : text;
 }
+
+/** As it is, for a year or an id is a number too; fractions as far as they can be read. */
+const numberText = (value) => (Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(6))));
 
 /** For a spreadsheet. */
 export function csv(columns, rows) {

@@ -2,6 +2,7 @@
 
 import { h } from "../lib/dom.js";
 import { count, plural, span } from "../lib/format.js";
+import { overview } from "../lib/overview.js";
 import { bar } from "./bar.js";
 
 const STILL_MS = 60_000;
@@ -20,12 +21,21 @@ export function lagBar({ lag, in_flight: flight, delayed = 0 }, messages) {
 export const lagLegend = () =>
   h("p", { class: "legend soft small", "aria-hidden": "true" }, [["done", "finished"], ["flight", "in flight"], ["delayed", "not due yet"], ["waiting", "waiting"]].map(([state, words]) => h("span", {}, h("span", { class: `key key-${state}` }), words)));
 
+/** Groups, each with its `topic`, with `still_ms`: for how long they have had work, and finished none of it. */
+export function withStill(groups) {
+  const still = new Map(overview.now?.still.map((each) => [`${each.topic}/${each.group}`, each.still_ms]));
+  return groups.map((each) => ({ ...each, still_ms: still.get(`${each.topic}/${each.group}`) ?? 0 }));
+}
+
+export const isStill = (group) => ["bad", "warn"].includes(stateOf(group)[0]) && !group.paused;
+
 /** [level, words] of a group: what a person on call wants to know first. */
-export function stateOf({ paused, lag, in_flight: flight, delayed = 0, consumers, oldest_unfinished_age_ms: oldest }) {
+export function stateOf({ paused, lag, in_flight: flight, delayed = 0, consumers, oldest_unfinished_age_ms: oldest, still_ms: still = 0 }) {
   if (paused) return ["warn", "paused"];
   if (!lag) return consumers ? ["good", "up to date"] : ["", "up to date"];
   if (lag === delayed) return ["", "waits until due"];
   if (!consumers && !flight) return oldest > STILL_MS ? ["bad", `nobody works, ${span(oldest)}`] : ["warn", "nobody works"];
+  if (still) return ["bad", `stands still, ${span(still)}`];
   return ["good", "working"];
 }
 

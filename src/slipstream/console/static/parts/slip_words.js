@@ -87,9 +87,8 @@ export function toneOf({ going, state }) {
   return "accent";
 }
 
-/** As a clock on the wall shows it, with the date where it is not today's. */
+/** In UTC, as logs and commands say it, with the date where it is not today's. */
 export function clock(time, now = Date.now()) {
-  const at = new Date(toMs(time));
-  const text = at.toLocaleTimeString("en-GB");
-  return at.toDateString() === new Date(now).toDateString() ? text : exact(toMs(time)).slice(0, 19);
+  const [day, at] = exact(toMs(time)).slice(0, 19).split(" ");
+  return `${day === exact(now).slice(0, 10) ? "" : `${day} `}${at} UTC`;
 }
