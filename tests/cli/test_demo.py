@@ -27,11 +27,16 @@ LIGHT = ("--without", "pipeline", "--without", "console")
 STARTED = r"slipstream demo, in another terminal"
 
 
-def demo(data: Path, *options: str, **environment: str) -> Program:
-    """Run to its end. What somebody runs on this machine at the usual addresses is none of its business."""
+def begun(data: Path, *options: str, **environment: str) -> Program:
+    """What somebody runs on this machine at the usual addresses is none of its business."""
     environment = {"SLIPSTREAM_URL": f"http://127.0.0.1:{free_port()}"} | environment
     command = [sys.executable, "-m", "slipstream", "demo", "--data", str(data), *options]
-    program = Program(command, plain_environment(**environment))
+    return Program(command, plain_environment(**environment))
+
+
+def demo(data: Path, *options: str, **environment: str) -> Program:
+    """Run to its end."""
+    program = begun(data, *options, **environment)
     try:
         program.wait()
     finally:
@@ -86,8 +91,9 @@ def test_it_uses_what_runs_any_number_of_times_and_leaves_a_refund_to_approve(tm
     with platform(tmp_path, *LIGHT) as up:
         up.wait_for(STARTED)
         runs = []
-        for _ in range(2):
-            said = demo(tmp_path, "--no-pipeline")
+        beside = begun(tmp_path, "--no-pipeline")
+        for said in (demo(tmp_path, "--no-pipeline"), beside):
+            said.wait()
             assert said.process.returncode == 0, said.said
             assert f"using what `slipstream up` runs (process {up.process.pid})" in said.said
             assert f"a dead letter was sent back, and order {BAD} is billed" in said.said

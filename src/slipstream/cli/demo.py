@@ -50,6 +50,7 @@ def demo(data: Path, no_pipeline: bool) -> None:
     from slipstream.cli.demo_scenes import play  # noqa: PLC0415
     from slipstream.client import ConnectionFailed, SlipstreamError  # noqa: PLC0415
     from slipstream.demo.scene import SceneFailed  # noqa: PLC0415
+    from slipstream.demo.turn import turn  # noqa: PLC0415
     from slipstream.jobs.client import ServiceUnreachable  # noqa: PLC0415
     from slipstream.jobs.errors import JobsError  # noqa: PLC0415
 
@@ -58,5 +59,8 @@ def demo(data: Path, no_pipeline: bool) -> None:
             return UNREACHABLE
         return 1 if isinstance(error, SceneFailed | JobsError | SlipstreamError | OSError) else None
 
-    with answering(False, code) as output:
+    with (
+        answering(False, code) as output,
+        turn(data / "demo", lambda: output.note("another demonstration runs here: waiting for its end")),
+    ):
         asyncio.run(play(output, data, with_pipeline=not no_pipeline))

@@ -54,8 +54,8 @@ async def found_or_started(data: Path, guard: Guard, say: Callable[[str], None])
     tables = Path(os.environ.get("PIPELINE_TABLES", "").strip() or data / "tables")
     path = data / "up" / "parts.json"
     if (known := board.read(path)) is not None:
-        known = await _until_running(path, known.pid)
         say(f"using what `slipstream up` runs (process {known.pid})")
+        known = await _until_started(path, known, say)
         yield _place(known.parts, tables)
     elif (place := await _usual(tables)) is not None:
         say(f"using what runs at {place.broker} and {place.jobs}")
@@ -63,6 +63,27 @@ async def found_or_started(data: Path, guard: Guard, say: Callable[[str], None])
     else:
         async with _started(data, guard, say) as own:
             yield _place(own.parts, tables)
+
+
+async def _until_started(path: Path, known: PartsFile, say: Callable[[str], None]) -> PartsFile:
+    """Somebody else's, which may just have begun, or end meanwhile."""
+    if coming := [part.name for part in known.parts if _is_coming(part)]:
+        say(f"waiting for {', '.join(coming)}")
+    try:
+        async with asyncio.timeout(START_S):
+            while any(_is_coming(part) for part in known.parts):
+                await asyncio.sleep(POLL_S)
+                now = board.read(path)
+                if now is None or now.pid != known.pid:
+                    raise SceneFailed("`slipstream up` has ended meanwhile: start it again, or run this alone")
+                known = now
+    except TimeoutError:
+        coming = [f"{part.name} ({part.reason or part.state})" for part in known.parts if _is_coming(part)]
+        raise SceneFailed(
+            f"not all that `slipstream up` runs is ready after {START_S:.0f} s: {', '.join(coming)}. What they say is "
+            f"in {path.parent}"
+        ) from None
+    return known
 
 
 def _place(parts: list[PartStatus], tables: Path) -> Place:

@@ -86,9 +86,11 @@ async def _act(
 async def within(scene: Scene, work: Awaitable[T], limit_s: float = SCENE_S) -> T:
     """Raises SceneFailed where it takes too long."""
     try:
-        async with asyncio.timeout(limit_s):
+        async with asyncio.timeout(limit_s) as limit:
             return await work
     except TimeoutError:
+        if not limit.expired():
+            raise
         raise SceneFailed(
             f"{scene.name}: {scene.so_far} done after {limit_s:.0f} s. What the parts say about it is in the directory "
             "`up` of the data"

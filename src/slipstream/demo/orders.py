@@ -86,13 +86,17 @@ async def _consume(client: AsyncClient, handle: Any, is_done: Any) -> None:
 
 async def _letter(client: AsyncClient, run: str) -> DeadLetterItem[bytes]:
     """The one that can be mended. The broker has them when the consumer's no has arrived."""
-    async with asyncio.timeout(LETTER_S):
-        while True:
-            letters = {}
-            async for letter in client.dead_letters(TOPIC, redriven=False):
-                order = json.loads(letter.value)
-                if order.get("run") == run:
-                    letters[order["number"]] = letter
-            if letters.keys() == AMOUNTS.keys():
-                return letters[BAD]
-            await asyncio.sleep(0.1)
+    letters: dict[int, DeadLetterItem[bytes]] = {}
+    try:
+        async with asyncio.timeout(LETTER_S):
+            while letters.keys() != AMOUNTS.keys():
+                async for letter in client.dead_letters(TOPIC, redriven=False):
+                    order = json.loads(letter.value)
+                    if order.get("run") == run:
+                        letters[order["number"]] = letter
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        raise SceneFailed(
+            f"{TOPIC}: {len(letters)} of {len(AMOUNTS)} refused orders are dead letters after {LETTER_S:.0f} s"
+        ) from None
+    return letters[BAD]
