@@ -82,7 +82,7 @@ function numbers(info) {
     ["Not due yet", count(info.delayed)],
     ["Oldest", oldest(info.oldest_unfinished_age_ms)],
     ["Out", rate(stats?.finished_per_s)],
-    ["Consumers", count(info.consumers)],
+    [isOnNats() ? "Pulls" : "Consumers", count(info.consumers)],
     ["Last used", info.idle_ms ? `${span(info.idle_ms)} ago` : "now"],
   ];
   return h("dl", { class: "strip" }, facts.map(([label, value]) => h("div", {}, h("dt", {}, label), h("dd", {}, value))));

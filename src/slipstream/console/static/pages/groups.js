@@ -4,6 +4,7 @@ import { h, mount } from "../lib/dom.js";
 import { count, plural, rate } from "../lib/format.js";
 import { overview, watch } from "../lib/overview.js";
 import { remember, to } from "../lib/router.js";
+import { isOnNats } from "../lib/server.js";
 import { isStill, lagBar, lagLegend, oldest, stateOf, stateTag, withStill } from "../parts/lag.js";
 import { lost } from "../parts/lost.js";
 import { errorBox } from "../parts/notice.js";
@@ -73,7 +74,8 @@ const groups = (shown, all) =>
       { label: "In flight", number: true, value: (each) => count(each.in_flight) },
       { label: "Oldest", number: true, value: (each) => oldest(each.oldest_unfinished_age_ms) },
       { label: "Out", number: true, value: (each) => rate(each.finished_per_s) },
-      { label: "Consumers", number: true, value: (each) => count(each.consumers) },
+      // NATS knows how many pulls wait, of which a consumer may have several.
+      { label: isOnNats() ? "Pulls" : "Consumers", number: true, value: (each) => count(each.consumers) },
       { label: "State", value: stateTag },
     ],
     shown,
