@@ -20,7 +20,7 @@ from slipstream.console import Sources, create_console
 from slipstream.console.answers import Refused
 from slipstream.console.problems import Seen
 from slipstream.console.settings import load_settings
-from slipstream.console.tables import TablesFolder, query_lag, report_policy
+from slipstream.console.tables import TablesFolder, report_policy
 from tests.client.loop import in_loop
 from tests.console.site import Numbers, ask, listening
 from tests.pipeline.sample_tables import make_all, make_table, place
@@ -142,9 +142,44 @@ async def test_a_question_that_needs_too_much_memory_is_stopped_and_the_next_has
         assert answer["rows"] == [[50]]
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select repeat('x', 1000000) from range(1000)",
+        "select repeat('x', 700000000)",
+        "select max(length(repeat('x', 1000000 + range::int))) from range(4000)",
+    ],
+)
+def test_what_duckdb_does_not_count_is_memory_of_a_question_too(root: Path, sql: str) -> None:
+    @in_loop
+    async def story() -> None:
+        async with looking(root, sql_memory_bytes=64 << 20, sql_concurrency=1) as url:
+            status, answer, _ = await ask(f"{url}/v2/tables/query", "POST", json={"sql": sql, "limit": 1000})
+            assert (status, answer["error"]) == (400, "INVALID_ARGUMENT")
+            assert "more memory than 64 MiB" in answer["message"]
+            _, answer, _ = await ask(f"{url}/v2/tables/query", "POST", json={"sql": "select 1"})
+            assert answer["rows"] == [[1]]
+
+    story()
+
+
+@in_loop
+async def test_an_answer_ends_where_it_is_too_large_for_a_browser(root: Path) -> None:
+    async with looking(root) as url:
+        rows = "select repeat('x', 1000000) from range(100)"
+        _, answer, _ = await ask(f"{url}/v2/tables/query", "POST", json={"sql": rows})
+        assert (len(answer["rows"]), answer["more"]) == (16, True)
+        status, answer, _ = await ask(
+            f"{url}/v2/tables/query", "POST", json={"sql": "select repeat('x', 20000000) as value"}
+        )
+        assert (status, answer["error"]) == (400, "INVALID_ARGUMENT")
+        assert "the first row alone is 19 MiB" in answer["message"]
+
+
 @in_loop
 async def test_a_question_whose_asker_is_gone_is_stopped(root: Path) -> None:
     async with looking(root, sql_timeout_ms=60_000, sql_concurrency=1) as url:
+        await ask(f"{url}/v2/tables/query", "POST", json={"sql": "select 1"})
         async with aiohttp.ClientSession() as session:
             asking = asyncio.create_task(session.post(f"{url}/v2/tables/query", json={"sql": SLOW}).__aenter__())
             await asyncio.sleep(0.3)  # so that it is really under way
@@ -199,16 +234,6 @@ async def test_tables_are_found_by_their_name(root: Path) -> None:
 
 
 # How far the queries are
-
-
-def test_what_a_query_has_not_read() -> None:
-    reached = {"orders": {"0": 10, "1": 12}, "parcels": {"0": 5}}
-    assert query_lag(reached, {}) is None
-    assert query_lag(reached, {"elsewhere": {0: 9}}) is None
-    assert query_lag(reached, {"orders": {0: 10, 1: 12}, "parcels": {0: 5}}) == 0
-    assert query_lag(reached, {"orders": {0: 10, 1: 15}, "parcels": {0: 9}}) == 3 + 4
-    assert query_lag(reached, {"orders": {0: 30, 1: 31}}) == 21, "offsets count per topic, not per partition"
-    assert query_lag(reached, {"orders": {0: 10, 1: 12, 2: 4}}) == 4, "a partition that is new"
 
 
 @in_loop

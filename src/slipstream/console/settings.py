@@ -65,7 +65,7 @@ class ConsoleSettings(Thresholds, frozen=True, kw_only=True, forbid_unknown_fiel
     sql_memory_bytes: Annotated[
         int,
         variable(
-            "CONSOLE_SQL_MEMORY_BYTES", "Memory of a question, and once more of the disk for what it sorts.", ge=1
+            "CONSOLE_SQL_MEMORY_BYTES", "Memory of a question, and half as much of the disk for what it sorts.", ge=1
         ),
     ] = 1 << 30
     sql_concurrency: Annotated[

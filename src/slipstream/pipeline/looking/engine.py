@@ -48,7 +48,6 @@ class Engine:
         weakref.finalize(self, shutil.rmtree, self._shapes, ignore_errors=True)
         self._database: DuckDBPyConnection | None = None
         self._views: dict[str, View] = {}
-        self._cursors: list[DuckDBPyConnection] = []
 
     def connect(self, views: Mapping[str, View]) -> DuckDBPyConnection:
         """One for each question, so that answers can be read side by side."""
@@ -58,14 +57,7 @@ class Engine:
             if self._views.get(name) != view:
                 self._database.execute(f"CREATE OR REPLACE VIEW {quoted(name)} AS {self._select(name, view)}")
                 self._views[name] = view
-        cursor = self._database.cursor()
-        self._cursors.append(cursor)
-        return cursor
-
-    def interrupt(self) -> None:
-        """Ends what is read just now, with an error for whoever reads it. May be called from any thread."""
-        for cursor in [*self._cursors, *([] if self._database is None else [self._database])]:
-            cursor.interrupt()
+        return self._database.cursor()
 
     def _open(self) -> DuckDBPyConnection:
         import duckdb  # noqa: PLC0415 - --help needs none of it
@@ -117,7 +109,8 @@ def read(connection: DuckDBPyConnection, sql: str, limit: int | None) -> pa.Reco
     return (relation if limit is None else relation.limit(limit + 1)).to_arrow_reader(BATCH_ROWS)
 
 
-BATCH_ROWS = 10_000
+BATCH_ROWS = 2_048
+"""As many as DuckDB computes at a time: more would only be kept, twice."""
 
 _CLOSED: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": "false",

@@ -139,10 +139,6 @@ class Tables:
         order = f" ORDER BY {quoted(time)} DESC NULLS LAST" if time else ""
         return self.query(f"SELECT * FROM {quoted(name)}{condition}{order} LIMIT {limit}", everything=everything)
 
-    def interrupt(self) -> None:
-        """Ends the questions that are being answered, which raise QueryRefused. May be called from any thread."""
-        self._engine.interrupt()
-
     def reached(self, query: str) -> dict[str, dict[str, int]]:
         """Topic → partition → up to which offset a query of the pipeline has read."""
         return Checkpoint(self.root, query).reached()
