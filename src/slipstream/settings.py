@@ -74,6 +74,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             "Address of `slipstream console`, which is asked for what the page shows; else that is the broker alone."
         ),
     ] = ""
+    console_timeout_ms: Annotated[
+        int, _serving("How long `slipstream console` may take to begin its answer.", ge=1)
+    ] = 90_000
     shutdown_timeout_ms: Annotated[int, _serving("How long a stop waits for what is under way.", ge=0)] = 10_000
     log_level: Annotated[Literal["debug", "info", "warning", "error"], _serving("What is logged.")] = "info"
     log_format: Annotated[Literal["text", "json"], _serving("How it is logged.")] = "text"

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import aiohttp
 import pytest
@@ -24,6 +25,7 @@ class Upstream:
     """Somebody else's server, which says what it was asked."""
 
     def __init__(self) -> None:
+        self.asked = asyncio.Event()
         self.gone = asyncio.Event()
         self.go_on = asyncio.Event()
         self.url = ""
@@ -31,6 +33,8 @@ class Upstream:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         if request.path == "/events":
             return await self._events(request)
+        if request.path == "/hangs":
+            return await self._hang()
         if request.path == "/cut":
             assert request.transport is not None
             request.transport.close()
@@ -51,6 +55,15 @@ class Upstream:
         if "location" in request.query:
             answer.headers["Location"] = request.query["location"]
         return answer
+
+    async def _hang(self) -> web.StreamResponse:
+        """Never so much as begins to answer."""
+        self.asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.gone.set()
+        raise AssertionError("nothing sets it")
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
@@ -152,6 +165,52 @@ async def test_a_stream_ends_when_the_forwarder_stops() -> None:
             with contextlib.suppress(aiohttp.ClientPayloadError):  # it was not complete, and shows it
                 await answer.read()
         await upstream.gone.wait()
+
+
+@pytest.mark.parametrize("how", [{"method": "GET"}, {"method": "POST", "data": b"body"}])
+def test_one_who_does_not_begin_to_answer_is_left_when_nobody_waits_any_more(how: dict[str, Any]) -> None:
+    @in_loop
+    async def story() -> None:
+        async with between() as (upstream, _, url), aiohttp.ClientSession() as session:
+            asking = asyncio.create_task(session.request(url=f"{url}/hangs", **how).__aenter__())
+            await upstream.asked.wait()
+            asking.cancel()
+            await upstream.gone.wait()
+
+    story()
+
+
+@in_loop
+async def test_one_who_does_not_begin_to_answer_is_left_when_the_forwarder_stops() -> None:
+    async with between() as (upstream, forwarder, url):
+        asking = asyncio.create_task(ask(f"{url}/hangs"))
+        await upstream.asked.wait()
+        forwarder.stop()
+        status, answer, _ = await asking
+        assert (status, answer["error"]) == (503, "UNAVAILABLE")
+        assert "this process stops" in answer["message"]
+        await upstream.gone.wait()
+
+
+@in_loop
+async def test_one_who_does_not_begin_to_answer_is_told_of_in_words() -> None:
+    async with between(timeout_ms=50) as (upstream, _, url):
+        status, answer, _ = await ask(f"{url}/hangs", "POST", data=b"body")
+        assert (status, answer["error"]) == (504, "DEADLINE_EXCEEDED")
+        assert f"the broker at {upstream.url} is there, and has not begun to answer" in answer["message"]
+        assert "CONSOLE_ANSWER_TIMEOUT_MS" in answer["message"]
+        await upstream.gone.wait()
+
+
+@in_loop
+async def test_an_answer_that_has_begun_may_take_its_time() -> None:
+    async with between(timeout_ms=1_000) as (upstream, _, url), aiohttp.ClientSession() as session:
+        asked = session.get(f"{url}/events")
+        async with asked as answer:
+            await answer.content.readline()
+            await asyncio.sleep(1.1)  # longer than an answer may take to begin
+            upstream.go_on.set()
+            assert await answer.content.readuntil(b"more\n")
 
 
 @in_loop

@@ -92,6 +92,7 @@ def sources_of(settings: ConsoleSettings) -> Sources:
             settings.jobs_token,
             failed_ms=settings.failed_jobs_ms,
             is_expected=_is_named("JOBS_URL"),
+            timeout_ms=settings.answer_timeout_ms,
         ),
         tables=_tables(settings, stats.ends),
         more=[Decoder(jobs.load_settings({}).namespace, on_bus.prefix), Probes(), *more],
@@ -113,7 +114,10 @@ def _broker(settings: ConsoleSettings, on_bus: BusSettings) -> tuple[BrokerStats
     from slipstream.console import Forwarder  # noqa: PLC0415
     from slipstream.console.broker import BrokerStats  # noqa: PLC0415
 
-    return BrokerStats(settings.url), [], Forwarder(settings.url, what="the broker", start="slipstream serve")
+    forwarder = Forwarder(
+        settings.url, what="the broker", start="slipstream serve", timeout_ms=settings.answer_timeout_ms
+    )
+    return BrokerStats(settings.url), [], forwarder
 
 
 def _tables(settings: ConsoleSettings, ends: Ends) -> TablesFolder | None:

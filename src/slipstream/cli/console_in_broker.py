@@ -18,7 +18,14 @@ from slipstream.settings import Settings
 def console_of(settings: Settings) -> Callable[[Engine], ConsoleApp]:
     def make(engine: Engine) -> Console | FarConsole:
         if settings.console_url:
-            return FarConsole(Forwarder(settings.console_url, what="the console", start="slipstream console"))
+            forwarder = Forwarder(
+                settings.console_url,
+                what="the console",
+                start="slipstream console",
+                timeout_ms=settings.console_timeout_ms,
+                setting="SLIPSTREAM_CONSOLE_TIMEOUT_MS",
+            )
+            return FarConsole(forwarder)
         return create_console(Sources(EngineStats(engine)))
 
     return make

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from slipstream.console.answers import error_answer
+from slipstream.console.answers import Refused, error_answer, refusal
+from slipstream.durations import duration_text
 
 if TYPE_CHECKING:
     import aiohttp
@@ -27,6 +28,9 @@ HOP_BY_HOP = frozenset(
 """Between two neighbours, and nobody else's business."""
 
 CONNECT_S = 5.0
+
+STOPPING_S = 1.0
+"""What was asked may have been done: when everything stops, its answer is still worth a moment."""
 
 ERROR_BYTES_MAX = 1 << 20
 
@@ -47,12 +51,17 @@ class Forwarder:
         *,
         what: str,
         start: str,
+        timeout_ms: int = 90_000,
+        setting: str = "CONSOLE_ANSWER_TIMEOUT_MS",
         headers: Mapping[str, str] | None = None,
         reword: Reword | None = None,
     ) -> None:
+        """An answer has to begin within `timeout_ms`, which is what `setting` says; then it may go on for ever."""
         self.url = (url if "://" in url else f"http://{url}").rstrip("/")
         self._what = what
         self._start = start
+        self._timeout_ms = timeout_ms
+        self._setting = setting
         self._own = {name.lower(): value for name, value in (headers or {}).items()}
         self._reword = reword
         self._session: aiohttp.ClientSession | None = None
@@ -80,17 +89,25 @@ class Forwarder:
         target = self.url + (path or scope.get("raw_path") or scope["path"].encode()).decode("ascii")
         if query := scope.get("query_string", b""):
             target += "?" + query.decode("ascii")
-        body = _Body(receive)
-        exchange = _Exchange(send, self._reword, Request(scope))
-        try:
+        request = Request(scope)
+        body = _Body(receive, is_there=_has_body(scope))
+        exchange = _Exchange(send, self._reword, request)
+
+        async def exchanged() -> None:
             async with self._client().request(
                 scope["method"],
                 URL(target, encoded=True),
                 headers=self._headers_to(scope),
-                data=body.pieces() if _has_body(scope) else None,
+                data=body.pieces() if body.is_there else None,
                 allow_redirects=False,
             ) as answer:
-                await self._until_gone(exchange.pass_on(answer), body)
+                await exchange.pass_on(answer)
+
+        try:
+            await self._until_gone(exchanged(), body, exchange)
+        except Refused as refused:
+            if not exchange.started:
+                await refusal(request, refused)(scope, receive, send)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             if exchange.started:
                 # Too late for words: that it is not complete shows in how it ends.
@@ -122,23 +139,46 @@ class Forwarder:
             kept.append(("x-request-id", scope["slipstream.request_id"]))
         return [*kept, *self._own.items()]
 
-    async def _until_gone(self, passing: Coroutine[Any, Any, None], body: _Body) -> None:
-        """Until the answer is through, or whoever asked is gone: then nobody there need go on, either."""
+    async def _until_gone(self, passing: Coroutine[Any, Any, None], body: _Body, exchange: _Exchange) -> None:
+        """Until the answer is through, or whoever asked is gone: then nobody there need go on, either.
+
+        Raises Refused where there is none to wait for.
+        """
         work = asyncio.create_task(passing)
-        others = [asyncio.create_task(body.gone()), asyncio.create_task(self._stopping.wait())]
+        ends = [
+            asyncio.create_task(each) for each in (body.gone(), self._stopped(exchange), self._silent(body, exchange))
+        ]
         try:
-            await asyncio.wait([work, *others], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([work, *ends], return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                await work
+            for each in ends:
+                if each.done():
+                    await each
         finally:
-            for each in others:
+            for each in (work, *ends):
                 each.cancel()
-            if not work.done():
-                work.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
-        try:
-            await work
-        except asyncio.CancelledError:
-            if asyncio.current_task().cancelling():  # type: ignore[union-attr]  # inside of a task there is one
-                raise
+            await asyncio.gather(work, *ends, return_exceptions=True)
+
+    async def _stopped(self, exchange: _Exchange) -> None:
+        await self._stopping.wait()
+        if not exchange.started:
+            await asyncio.sleep(STOPPING_S)
+        raise Refused("UNAVAILABLE", f"this process stops, and {self._what} at {self.url} has not answered yet")
+
+    async def _silent(self, body: _Body, exchange: _Exchange) -> None:
+        """Ends where nothing moves, neither there nor back, before the answer has begun."""
+        loop = asyncio.get_running_loop()
+        while not exchange.started:
+            left_s = body.moved_at + self._timeout_ms / 1000 - loop.time()
+            if left_s <= 0:
+                raise Refused(
+                    "DEADLINE_EXCEEDED",
+                    f"{self._what} at {self.url} is there, and has not begun to answer within "
+                    f"{duration_text(self._timeout_ms)}: its log may say why ({self._setting})",
+                )
+            await asyncio.sleep(left_s)
+        await loop.create_future()
 
     async def _say_away(self, scope: Scope, receive: Receive, send: Send, error: Exception) -> None:
         import aiohttp  # noqa: PLC0415
@@ -158,16 +198,17 @@ class Forwarder:
 class _Body:
     """The body of a request, and then whether whoever sent it is still there."""
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, *, is_there: bool) -> None:
         self._receive = receive
         self._read = asyncio.Event()
         self._gone = False
-        self._asked = False
+        self.is_there = is_there
+        self.moved_at = asyncio.get_running_loop().time()
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        self._asked = True
         while True:
             message = await self._receive()
+            self.moved_at = asyncio.get_running_loop().time()
             if message["type"] == "http.disconnect":
                 self._gone = True
                 self._read.set()
@@ -180,7 +221,7 @@ class _Body:
 
     async def gone(self) -> None:
         """Returns when whoever asked is."""
-        if self._asked:
+        if self.is_there:
             await self._read.wait()  # one reader at a time
         while not self._gone:
             self._gone = (await self._receive())["type"] == "http.disconnect"

@@ -25,7 +25,7 @@ class Jobs(Noun):
     what = "jobs"
     link = "#/jobs"
 
-    def __init__(self, url: str, token: str, *, failed_ms: int, is_expected: bool) -> None:
+    def __init__(self, url: str, token: str, *, failed_ms: int, is_expected: bool, timeout_ms: int = 90_000) -> None:
         self._url = url
         self._token = token
         self._failed_ms = failed_ms
@@ -34,7 +34,12 @@ class Jobs(Noun):
         # Not what a browser sends as its own authorization, which is nobody's business there.
         own = {"authorization": f"Bearer {token}"} if token else {}
         self._forwarder = Forwarder(
-            url, what="the service of jobs", start="slipstream jobs serve", headers=own, reword=_in_our_words
+            url,
+            what="the service of jobs",
+            start="slipstream jobs serve",
+            timeout_ms=timeout_ms,
+            headers=own,
+            reword=_in_our_words,
         )
 
     def routes(self) -> list[BaseRoute]:

@@ -58,6 +58,12 @@ class ConsoleSettings(Thresholds, frozen=True, kw_only=True, forbid_unknown_fiel
     parts: Annotated[
         str, variable("SLIPSTREAM_PARTS", "The file in which `slipstream up` says which parts run and how.")
     ] = ""
+    answer_timeout_ms: Annotated[
+        int,
+        variable(
+            "CONSOLE_ANSWER_TIMEOUT_MS", "The broker or the service of jobs may take so long to begin its answer.", ge=1
+        ),
+    ] = 90_000
     sql_timeout_ms: Annotated[
         int, variable("CONSOLE_SQL_TIMEOUT_MS", "A question to the tables may take so long.", ge=1)
     ] = 20_000
