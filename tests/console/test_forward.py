@@ -14,7 +14,7 @@ from aiohttp import web
 from starlette.types import Receive, Scope, Send
 from yarl import URL
 
-from slipstream.console.forward import Forwarder
+from slipstream.console.forward import ERROR_BYTES_MAX, Forwarder
 from slipstream.console.headers import CommonHeaders
 from tests.bus.sites.site import free_port
 from tests.client.loop import in_loop
@@ -260,6 +260,41 @@ def test_errors_are_reworded_where_somebody_knows_how(status: int, expected: str
                     "message": expected,
                     "request_id": headers["X-Request-Id"],
                 }
+
+    story()
+
+
+@pytest.mark.parametrize("size", [60, 3 << 20])
+def test_an_error_that_comes_in_pieces_is_whole(size: int) -> None:
+    def reword(status: int, body: bytes) -> tuple[str, str] | None:
+        return ("NOT_FOUND", f"{len(body)} bytes") if len(body) < ERROR_BYTES_MAX else None
+
+    async def two_pieces(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 404 Not Found\r\ncontent-length: %d\r\n\r\n" % size + b"x" * 20)
+        await writer.drain()
+        await asyncio.sleep(0.05)  # so that they arrive apart
+        writer.write(b"x" * (size - 20))
+        await writer.drain()
+        writer.close()
+
+    @in_loop
+    async def story() -> None:
+        async with await asyncio.start_server(two_pieces, "127.0.0.1", 0) as server:
+            far = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            forwarder = Forwarder(far, what="the service of jobs", start="slipstream jobs serve", reword=reword)
+            async with (
+                listening(CommonHeaders(forwarder)) as url,
+                aiohttp.ClientSession() as session,
+                session.get(url) as answer,
+            ):
+                body = await answer.read()
+                assert answer.status == 404
+                if size < ERROR_BYTES_MAX:
+                    assert json.loads(body)["message"] == f"{size} bytes"
+                else:
+                    assert body == b"x" * size, "too long to be said in other words: as it came"
+            await forwarder.close()
 
     story()
 

@@ -237,17 +237,17 @@ class _Exchange:
         self.started = False
 
     async def pass_on(self, answer: aiohttp.ClientResponse) -> None:
+        begun = b""
         if self._reword is not None and answer.status >= 400:
-            data = await answer.content.read(ERROR_BYTES_MAX)
-            if (words := self._reword(answer.status, data)) is not None:
+            begun = await _beginning(answer.content, ERROR_BYTES_MAX)
+            if (words := self._reword(answer.status, begun)) is not None:
                 response = error_answer(self._request, answer.status, *words)
                 await self._start(answer.status, response.raw_headers)
                 await self._send({"type": "http.response.body", "body": response.body})
                 return
-            await self._start(answer.status, _raw(answer))
-            await self._send({"type": "http.response.body", "body": data})
-            return
         await self._start(answer.status, _raw(answer))
+        if begun:
+            await self._send({"type": "http.response.body", "body": begun, "more_body": True})
         async for piece in answer.content.iter_any():
             await self._send({"type": "http.response.body", "body": piece, "more_body": True})
         await self._send({"type": "http.response.body", "body": b""})
@@ -255,6 +255,14 @@ class _Exchange:
     async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self.started = True
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+
+async def _beginning(content: aiohttp.StreamReader, size: int) -> bytes:
+    """All of it, where it is no longer. It comes in pieces."""
+    data = bytearray()
+    while len(data) < size and (piece := await content.read(size - len(data))):
+        data += piece
+    return bytes(data)
 
 
 def _raw(answer: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
