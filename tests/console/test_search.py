@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from starlette.routing import BaseRoute
 
 from slipstream.api.keys import KeyPlace
@@ -63,6 +64,16 @@ async def test_what_is_exactly_it_comes_first_whoever_has_found_it() -> None:
     async with listening(create_console(Sources(Numbers(), more=nouns))) as url:
         _, answer, _ = await ask(f"{url}/v2/search?q=%20c-1%20")
         assert [hit["text"] for hit in answer["hits"]] == ["c-1", "c-1-copy", "my-c-1"]
+
+
+@in_loop
+async def test_one_that_fails_keeps_the_others_from_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    nouns = [Fixed(error=KeyError("a mistake of ours")), Fixed("c-1")]
+    async with listening(create_console(Sources(Numbers(), more=nouns))) as url:
+        _, answer, _ = await ask(f"{url}/v2/search?q=c-1")
+        assert [hit["text"] for hit in answer["hits"]] == ["c-1"]
+    assert "fixed could not be searched" in caplog.text
+    assert "a mistake of ours" in caplog.text
 
 
 @in_loop

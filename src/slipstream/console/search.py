@@ -59,6 +59,9 @@ class Search:
         except (Refused, Away, TimeoutError) as error:
             log.info("%s were not searched: %s", what, error or "no answer in time")
             return []
+        except Exception:
+            log.exception("%s could not be searched", what)
+            return []
 
 
 def _message(topic: str, partition: int, offset: int) -> SearchHit:
