@@ -227,6 +227,23 @@ async def test_without_tables_the_list_is_empty_and_the_rest_says_how_to_make_th
 
 
 @in_loop
+async def test_a_table_that_cannot_be_read_is_marked_and_the_others_are_shown(tmp_path: Path) -> None:
+    make_table(tmp_path, "messages", [])
+    (tmp_path / "slip_runs" / "_delta_log").mkdir(parents=True)
+    async with looking(tmp_path) as url:
+        status, answer, _ = await ask(f"{url}/v2/tables")
+        assert status == 200
+        troubles = {table["name"]: table["trouble"] for table in answer["tables"]}
+        assert troubles["messages"] == ""
+        assert "the table slip_runs in" in troubles["slip_runs"]
+        assert "cannot be read" in troubles["slip_runs"]
+        status, answer, _ = await ask(f"{url}/v2/tables/slip_runs")
+        assert (status, answer["message"]) == (503, troubles["slip_runs"])
+        _, answer, _ = await ask(f"{url}/v2/search?q=slip_runs")
+        assert [hit["text"] for hit in answer["hits"]] == ["slip_runs"]
+
+
+@in_loop
 async def test_tables_are_found_by_their_name(root: Path) -> None:
     async with looking(root) as url:
         _, answer, _ = await ask(f"{url}/v2/search?q=job_sn")

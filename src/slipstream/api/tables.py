@@ -14,11 +14,14 @@ class TableSummary(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     newest_ms: int | None
     """The newest of its rows is from then."""
-    written_ms: int
+    written_ms: int | None
+    """Null where it cannot be read."""
     batch: int | None
     """The last of the batches that the table has; of several queries that write it, the highest."""
     lag: int | None
     """Messages that the query behind it has not read yet; null where nobody knows."""
+    trouble: str = ""
+    """Why it cannot be read; empty where it can."""
 
 
 class TableList(msgspec.Struct, frozen=True):

@@ -98,7 +98,7 @@ class TablesFolder(Noun):
         unread: dict[tuple[str, int], float] = {}
         behind = []
         for table in await self._list():
-            if not table.lag:
+            if not table.lag or table.written_ms is None:
                 continue
             version = (table.name, table.written_ms)
             unread[version] = since = self._unread.get(version, now)

@@ -162,9 +162,18 @@ def _summaries(tables: Tables, ends: Mapping[str, Mapping[int, int]]) -> list[Ta
     lags: dict[str, int | None] = {}
     found = []
     for name in tables.names:
-        info = tables.info(name)
-        found.append(_summary(info, _lag(tables, info, ends, lags)))
+        try:
+            info = tables.info(name)
+            found.append(_summary(info, _lag(tables, info, ends, lags)))
+        except PipelineError as error:
+            found.append(_unreadable(name, str(error)))
     return found
+
+
+def _unreadable(name: str, trouble: str) -> TableSummary:
+    return TableSummary(
+        name=name, about="", rows=0, bytes=0, newest_ms=None, written_ms=None, batch=None, lag=None, trouble=trouble
+    )
 
 
 def _summary(info: TableInfo, lag: int | None) -> TableSummary:

@@ -5,7 +5,7 @@ one version of each table. The command line and the report call it.
 """
 
 from slipstream.pipeline.looking.answer import Answer, QueryRefused
-from slipstream.pipeline.looking.folder import ColumnInfo, NoSuchTable, TableInfo, Tables
+from slipstream.pipeline.looking.folder import ColumnInfo, NoSuchTable, TableInfo, Tables, UnreadableTable
 from slipstream.pipeline.looking.meaning import meaning
 
-__all__ = ["Answer", "ColumnInfo", "NoSuchTable", "QueryRefused", "TableInfo", "Tables", "meaning"]
+__all__ = ["Answer", "ColumnInfo", "NoSuchTable", "QueryRefused", "TableInfo", "Tables", "UnreadableTable", "meaning"]

@@ -30,6 +30,10 @@ class NoSuchTable(PipelineError):
     """There is no table of this name, or none at all."""
 
 
+class UnreadableTable(PipelineError):
+    """Its folder is there, and what is in it is no table: one that is being made, or was damaged."""
+
+
 class TableInfo(msgspec.Struct, frozen=True):
     """What can be said of a table without reading it."""
 
@@ -87,7 +91,7 @@ class Tables:
         return [*(name for name in TABLES if name in there), *sorted(there - set(TABLES))]
 
     def info(self, name: str) -> TableInfo:
-        """Raises NoSuchTable."""
+        """Raises NoSuchTable, UnreadableTable."""
         handle, actions, known = self._handle(name), self._files(name), TABLES.get(name)
         counted = [action["num_records"] for action in actions]
         rows = sum(counted) if None not in counted else self._count(name)
@@ -148,10 +152,15 @@ class Tables:
     def _handle(self, name: str) -> DeltaTable:
         if name not in self._handles:
             from deltalake import DeltaTable  # noqa: PLC0415
+            from deltalake.exceptions import DeltaError  # noqa: PLC0415
 
             if name not in self.names:
                 raise NoSuchTable(self.missing(name))
-            self._handles[name] = DeltaTable(self.root / name)
+            try:
+                self._handles[name] = DeltaTable(self.root / name)
+            except (DeltaError, OSError) as error:
+                reason = str(error).strip()
+                raise UnreadableTable(f"the table {name} in {self.root / name} cannot be read: {reason}") from error
         return self._handles[name]
 
     def missing(self, name: str) -> str:

@@ -66,7 +66,7 @@ function tables(rows) {
   return table(
     [
       { label: "Table", value: (row) => h("a", { class: "mono", href: to("pipeline", row.name) }, row.name) },
-      { label: "What it has", class: "wide", value: (row) => h("span", { class: "soft" }, row.about) },
+      { label: "What it has", class: "wide", value: (row) => (row.trouble ? h("span", { class: "tag warn", title: row.trouble }, "cannot be read") : h("span", { class: "soft" }, row.about)) },
       { label: "Rows", number: true, value: (row) => h("span", { title: count(row.rows) }, short(row.rows ?? 0)) },
       { label: "Size", number: true, value: (row) => bytes(row.bytes) },
       { label: "Newest row", class: "when", value: (row) => since(row.newest_ms) },
