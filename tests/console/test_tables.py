@@ -199,6 +199,20 @@ async def test_many_questions_wait_for_each_other_and_are_all_answered(root: Pat
 
 
 @in_loop
+async def test_tables_are_looked_at_while_a_question_takes_its_time(root: Path) -> None:
+    async with looking(root, sql_timeout_ms=60_000, sql_concurrency=1) as url, aiohttp.ClientSession() as session:
+        slow = asyncio.create_task(session.post(f"{url}/v2/tables/query", json={"sql": SLOW}).__aenter__())
+        waiting = asyncio.create_task(session.post(f"{url}/v2/tables/query", json={"sql": "select 1"}).__aenter__())
+        status, answer, _ = await ask(f"{url}/v2/tables")
+        assert status == 200
+        assert answer["tables"]
+        assert not slow.done()
+        slow.cancel()
+        async with await waiting as answered:
+            assert (await answered.json())["rows"] == [[1]]
+
+
+@in_loop
 async def test_the_report_is_a_page_with_just_its_own_styles(root: Path) -> None:
     async with looking(root) as url, aiohttp.ClientSession() as session:
         async with session.get(f"{url}/console/report") as answer:

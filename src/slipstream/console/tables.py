@@ -52,6 +52,8 @@ class TablesFolder(Noun):
         self._free: asyncio.LifoQueue[TablesProcess] = asyncio.LifoQueue()
         for each in self._processes:
             self._free.put_nowait(each)
+        # Of its own: whoever looks for problems does not wait for two slow questions.
+        self._lister = TablesProcess(root, settings.sql_memory_bytes)
         self._listed: tuple[float, list[TableSummary]] | None = None
         self._listing = asyncio.Lock()
         self._unread: dict[tuple[str, int], float] = {}
@@ -66,7 +68,7 @@ class TablesFolder(Noun):
         ]
 
     async def close(self) -> None:
-        for each in self._processes:
+        for each in (*self._processes, self._lister):
             await each.end()
 
     # Calls
@@ -120,8 +122,9 @@ class TablesFolder(Noun):
         async with self._listing:
             if self._listed is None or time.monotonic() - self._listed[0] > LISTED_FOR_S:
                 ends = await self._known_ends()
-                listed = msgspec.json.decode(await self._ask(Listing(ends)), type=list[TableSummary])
-                self._listed = (time.monotonic(), listed)
+                await self._lister.start()
+                listed = await self._within(self._lister, Listing(ends))
+                self._listed = (time.monotonic(), msgspec.json.decode(listed, type=list[TableSummary]))
         return self._listed[1]
 
     async def _known_ends(self) -> Mapping[str, Mapping[int, int]]:
@@ -133,7 +136,7 @@ class TablesFolder(Noun):
             log.debug("how far behind the tables are is not known: %s", refused.message)
             return {}
 
-    async def _ask(self, question: Question, request: Request | None = None) -> bytes:
+    async def _ask(self, question: Question, request: Request) -> bytes:
         """Raises Refused. What takes too long, or is nobody's any more, is ended: the next has its turn."""
         process = await self._free.get()
         try:
@@ -142,7 +145,7 @@ class TablesFolder(Noun):
         finally:
             self._free.put_nowait(process)
 
-    async def _within(self, process: TablesProcess, question: Question, request: Request | None) -> bytes:
+    async def _within(self, process: TablesProcess, question: Question, request: Request | None = None) -> bytes:
         answering = asyncio.create_task(process.ask(question))
         gone = asyncio.create_task(_gone(request))
         try:
