@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from slipstream.bus import Bus, Draft, Message, load_settings, open_bus
 from slipstream.bus.drivers.nats.survey import GroupSurvey, TopicSurvey
 from slipstream.client import AsyncClient, SlipstreamError
-from slipstream.console import Sources, create_console
+from slipstream.console import Sources, create_console, nats
 from slipstream.console.nats import NatsTopics, NotOnNats, to_stats
 from slipstream.console.sources import Away
 from tests.bus.sites.nats import NatsSite
@@ -119,6 +119,25 @@ async def test_messages_are_read_from_where_one_likes(site: NatsSite) -> None:
 
 
 @in_loop
+async def test_an_answer_has_its_limits_whatever_is_asked_for(site: NatsSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nats, "MESSAGES_MAX", 5)
+    monkeypatch.setattr(nats, "BYTES_MAX", 30_000)
+    async with looking(site) as (url, bus):
+        await bus.publish_all("small", [Draft("x") for _ in range(10)])
+        await bus.publish_all("large", [Draft("x" * 10_000) for _ in range(10)])
+
+        async def offsets(topic: str, query: str) -> list[int]:
+            _, answer, _ = await ask(f"{url}/v2/topics/{topic}/messages?{query}")
+            return [each["offset"] for each in answer["messages"]]
+
+        assert await offsets("small", "limit=100") == [1, 2, 3, 4, 5]
+        assert await offsets("small", "limit=100&last=100") == [6, 7, 8, 9, 10]
+        assert await offsets("large", "max_bytes=1000000") == [1, 2, 3]
+        assert await offsets("large", "max_bytes=1000000&last=10") == [8, 9, 10], "the newest that fit"
+        assert await offsets("large", "max_bytes=1&last=10") == [10], "one at least"
+
+
+@in_loop
 async def test_the_client_reads_there_what_a_browser_does(site: NatsSite) -> None:
     async with looking(site) as (url, bus), AsyncClient(url) as client:
         await bus.publish("orders", b"\xff\x00", {"tenant": "acme"}, key="user:1")
@@ -200,6 +219,24 @@ async def test_topics_that_share_a_stream_are_told_apart(site: NatsSite) -> None
         assert found["shop.parcels"] == (3, 0)
         _, answer, _ = await ask(f"{url}/v2/topics/shop.parcels/messages?last=2")
         assert [each["value"] for each in answer["messages"]] == ["parcel 1", "parcel 2"]
+
+
+@in_loop
+async def test_of_a_group_that_is_gone_nothing_is_kept(site: NatsSite) -> None:
+    settings = load_settings(site.settings(), {})
+    topics = NatsTopics(settings)
+    samples = topics.samples(1)
+    async with open_bus(settings, registry=CollectorRegistry()) as bus:
+        worker = await bus.subscribe("orders", "billing", nothing)
+        await worker.close()
+        await bus.publish("orders", "one")
+        await anext(samples)
+        assert list(topics._oldest) == [("orders", "billing")]
+        await bus.native.delete_consumer("orders", "billing")
+        await anext(samples)
+        assert topics._oldest == {}
+    await samples.aclose()
+    await topics.close()
 
 
 @in_loop

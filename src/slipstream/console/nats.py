@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
 import msgspec
@@ -44,6 +45,9 @@ from slipstream.console.answers import Refused, read_query, refusal
 from slipstream.console.sources import Away, Noun
 
 CONNECT_MS = 3_000
+MESSAGES_MAX = 10_000
+BYTES_MAX = 64 << 20
+"""Of one answer, whatever was asked for: as a broker of our own has them by default."""
 BACK_FACTOR = 50
 """Where a stream stores other topics too, the newest of one are looked for so many times as far back."""
 
@@ -93,6 +97,8 @@ class NatsTopics(Noun):
             ages = {key: await self._age_ms(topic, group) for topic in topics for key, group in _lagging(topic)}
         except BusError as error:
             raise Away(str(error)) from error
+        there = {(topic.topic, group.group) for topic in topics for group in topic.groups}
+        self._oldest = {key: known for key, known in self._oldest.items() if key in there}
         now_ms = _now_ms()
         before_ms, before = self._before
         self._before = (now_ms, {topic.topic: topic for topic in topics})
@@ -171,22 +177,12 @@ class NatsTopics(Noun):
         return _answer(request, _group(topic, found, age_ms))
 
     async def read(self, request: Request) -> Response:
-        query, topic = read_query(request, ReadQuery), await self._topic(request)
+        query, topic = _within_limits(read_query(request, ReadQuery)), await self._topic(request)
         if query.partition not in {None, 0}:
             raise Refused("INVALID_ARGUMENT", f"a stream has one partition, 0, and no {query.partition}")
         async with self._asked():
             start, end = await self._range(topic, query)
-            codec = _codec(request)
-            found: list[LogMessage[str | bytes]] = []
-            size, more = 0, False
-            async for stored in self._stored(topic, start, end):
-                size += len(stored.key) + len(stored.data)
-                if query.last is None and found and (len(found) >= query.limit or size > query.max_bytes):
-                    more = True
-                    break
-                found.append(_message(stored, codec))
-                if query.last is not None and len(found) > min(query.last, query.limit):
-                    del found[0]
+            found, more = await _taken(self._stored(topic, start, end), query, _codec(request))
         next_offset = found[-1].offset + 1 if more and found else max(start, end)
         answer = ReadResponse[str | bytes](
             partition=0,
@@ -256,6 +252,34 @@ class NatsTopics(Noun):
             raise Refused("NOT_FOUND", str(error)) from error
         except BusError as error:
             raise Refused("UNAVAILABLE", str(error), retry_after_s=1) from error
+
+
+def _within_limits(query: ReadQuery) -> ReadQuery:
+    """Less than was asked for is an answer, too: `next_offset` says where to read on."""
+    limit = min(query.limit, MESSAGES_MAX)
+    return msgspec.structs.replace(
+        query,
+        limit=limit,
+        last=None if query.last is None else min(query.last, limit),
+        max_bytes=min(query.max_bytes, BYTES_MAX),
+    )
+
+
+async def _taken(
+    messages: AsyncIterator[Stored], query: ReadQuery, codec: Codec
+) -> tuple[list[LogMessage[str | bytes]], bool]:
+    """The first, or the newest, that fit, at least one of them; and whether there are more behind."""
+    found: deque[tuple[int, LogMessage[str | bytes]]] = deque()
+    size = 0
+    async for stored in messages:
+        length = len(stored.key) + len(stored.data)
+        if query.last is None and found and (len(found) >= query.limit or size + length > query.max_bytes):
+            return [message for _, message in found], True
+        found.append((length, _message(stored, codec)))
+        size += length
+        while query.last is not None and len(found) > 1 and (len(found) > query.last or size > query.max_bytes):
+            size -= found.popleft()[0]
+    return [message for _, message in found], False
 
 
 class NotOnNats:
