@@ -178,6 +178,14 @@ def test_a_name_that_would_be_an_order_to_a_terminal_is_shown_and_not_obeyed(lin
     assert lines.of("shop")[0]["correlationId"] == "c-\x1b[2J\n1"
 
 
+def test_half_a_character_costs_no_line() -> None:
+    name = b"caf\xe9.txt".decode(errors="surrogateescape")
+    record = logging.LogRecord("shop", logging.INFO, str(Path("shop.py")), 1, "stored %s", (name,), None)
+    line = JsonFormatter().format(record)
+    line.encode("ascii")
+    assert json.loads(line)["msg"] == f"stored {name}"
+
+
 def test_colours_are_for_terminals() -> None:
     record = logging.LogRecord("shop", logging.WARNING, str(Path("shop.py")), 1, "careful", None, None)
     assert TextFormatter(in_colour=True).format(record).endswith("careful\x1b[0m")

@@ -6,6 +6,7 @@ to do anything for that.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -47,7 +48,11 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line).decode()
+        try:
+            return msgspec.json.encode(line).decode()
+        except UnicodeEncodeError:
+            # Half a character, such as of a file name that is no UTF-8: escaped it is JSON, and nothing is lost.
+            return json.dumps(line, separators=(",", ":"))
 
 
 class TextFormatter(logging.Formatter):
