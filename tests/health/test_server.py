@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, Metric
+from prometheus_client.registry import Collector
 
 from slipstream.health import CannotListen, Health, HealthSettings, answering_at
 from slipstream.health.server import REQUESTS_AT_A_TIME
@@ -58,6 +59,24 @@ def test_it_gives_the_metrics_of_the_registry(address: tuple[str, int]) -> None:
     assert status == 200
     assert "pies_total 3.0" in text
     assert kind.startswith("text/plain")
+
+
+def test_a_collector_that_fails_is_told_of_and_logged(health: Health, caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Collector):
+        def describe(self) -> list[Metric]:
+            return []
+
+        def collect(self) -> list[Metric]:
+            raise KeyError("a mistake of ours")
+
+    broken = CollectorRegistry()
+    broken.register(Broken())
+    with answering_at("127.0.0.1", 0, health, broken) as found:
+        status, answer, _ = asked(found, "/metrics")
+        assert (status, answer["error"]) == (500, "INTERNAL")
+        assert asked(found, "/health/live")[0] == 200
+    assert "/metrics could not be answered" in caplog.text
+    assert "a mistake of ours" in caplog.text
 
 
 @pytest.mark.parametrize(

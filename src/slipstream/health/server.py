@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 import socketserver
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -14,6 +16,8 @@ import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
 
 from slipstream.health.health import Answer, Health
+
+log = logging.getLogger(__name__)
 
 REQUEST_S = 5.0
 """So long a request may take to arrive, and an answer to leave."""
@@ -77,7 +81,8 @@ class _Server(socketserver.ThreadingMixIn, HTTPServer):
             self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Who asked has gone away, or was too slow: it is no affair of the part's."""
+        if not isinstance(sys.exception(), OSError):  # who has gone away, or was too slow, is no affair of the part's
+            log.exception("a request to the port of health and metrics failed")
 
 
 class _Request(BaseHTTPRequestHandler):
@@ -86,15 +91,24 @@ class _Request(BaseHTTPRequestHandler):
     timeout = REQUEST_S
 
     def do_GET(self) -> None:
-        match self.path.partition("?")[0]:
+        path = self.path.partition("?")[0]
+        try:
+            answer = self._answer(path)
+        except Exception:
+            log.exception("%s could not be answered", path)
+            answer = _refused(500, "INTERNAL", f"{path} could not be answered; the log of the part says why")
+        self._send(*answer)
+
+    def _answer(self, path: str) -> tuple[int, str, bytes]:
+        match path:
             case "/health/live":
-                self._tell(self.server.health.liveness())
+                return _told(self.server.health.liveness())
             case "/health/ready":
-                self._tell(self.server.health.readiness())
+                return _told(self.server.health.readiness())
             case "/metrics":
-                self._send(200, CONTENT_TYPE_LATEST, generate_latest(self.server.registry))
+                return 200, CONTENT_TYPE_LATEST, generate_latest(self.server.registry)
             case _:
-                self._refuse(404, "NOT_FOUND", "there is /health/live, /health/ready and /metrics")
+                return _refused(404, "NOT_FOUND", "there is /health/live, /health/ready and /metrics")
 
     do_HEAD = do_GET  # noqa: N815 - its name there
 
@@ -102,15 +116,9 @@ class _Request(BaseHTTPRequestHandler):
         """What http.server itself refuses: an unknown method, a head that is none or too long."""
         self.close_connection = True
         if code == 501:
-            self._refuse(405, "METHOD_NOT_ALLOWED", "here one can only GET", allow="GET, HEAD")
+            self._send(*_refused(405, "METHOD_NOT_ALLOWED", "here one can only GET"), allow="GET, HEAD")
         else:
-            self._refuse(code, "INVALID_ARGUMENT", message or "that is no request")
-
-    def _tell(self, answer: Answer) -> None:
-        self._send(200 if answer.is_well else 503, JSON, msgspec.json.encode(answer))
-
-    def _refuse(self, code: int, error: str, message: str, **headers: str) -> None:
-        self._send(code, JSON, msgspec.json.encode({"error": error, "message": message}), **headers)
+            self._send(*_refused(code, "INVALID_ARGUMENT", message or "that is no request"))
 
     def _send(self, code: int, kind: str, body: bytes, **headers: str) -> None:
         self.send_response(code)
@@ -125,3 +133,11 @@ class _Request(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name there
         """Somebody asks every second, and nobody wants to read that."""
+
+
+def _told(answer: Answer) -> tuple[int, str, bytes]:
+    return 200 if answer.is_well else 503, JSON, msgspec.json.encode(answer)
+
+
+def _refused(code: int, error: str, message: str) -> tuple[int, str, bytes]:
+    return code, JSON, msgspec.json.encode({"error": error, "message": message})
