@@ -32,9 +32,12 @@ def test_an_id_is_found_whole_and_with_its_branches(tmp_path: Path) -> None:
 
 
 def test_what_was_set_aside_comes_first_and_the_newest_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "slips.log.10").write_text("o-1 long ago\n")
+    (tmp_path / "slips.log.2").write_text("o-1 before\n")
     (tmp_path / "slips.log.1").write_text("o-1 first\n")
     (tmp_path / "slips.log").write_text("o-1 second\no-1 third\n")
-    assert texts(tmp_path, "o-1") == ["o-1 first", "o-1 second", "o-1 third"]
+    (tmp_path / "slips.log.new").write_text("o-1 is another's\n")
+    assert texts(tmp_path, "o-1") == ["o-1 long ago", "o-1 before", "o-1 first", "o-1 second", "o-1 third"]
     assert texts(tmp_path, "o-1", limit=2) == ["o-1 second", "o-1 third"]
 
 

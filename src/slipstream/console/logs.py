@@ -48,7 +48,7 @@ def lines_about(file: Path, about: str, limit: int) -> list[PartLine]:
     `o-1/label`, which is a branch of it."""
     pattern = re.compile(rb"(?<![\w-])" + re.escape(about.encode()) + rb"(?![\w-])")
     newest: collections.deque[PartLine] = collections.deque(maxlen=limit)
-    for path in (file.with_name(f"{file.name}.1"), file):
+    for path in (*_set_aside(file), file):
         try:
             with path.open("rb") as lines:
                 lines.seek(max(0, path.stat().st_size - TAIL_BYTES))
@@ -58,3 +58,10 @@ def lines_about(file: Path, about: str, limit: int) -> list[PartLine]:
         except FileNotFoundError:
             continue  # none was set aside yet, or it was in this moment
     return list(newest)
+
+
+def _set_aside(file: Path) -> list[Path]:
+    """As many as are kept (UP_LOG_FILES), the oldest first: `slips.log.2`, `slips.log.1`."""
+    there = {path.name: path for path in file.parent.iterdir()}
+    numbers = [int(found[1]) for name in there if (found := re.fullmatch(rf"{re.escape(file.name)}\.(\d+)", name))]
+    return [there[f"{file.name}.{number}"] for number in sorted(numbers, reverse=True)]
