@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from slipstream.health import Answer, Health, HealthSettings
 
 
@@ -39,6 +41,23 @@ def test_a_part_that_is_stopped_before_it_was_ready_does_not_become_ready() -> N
     health.ready()
     health.starting("the bus is being opened")
     assert health.readiness().status == "stopping"
+
+
+def test_trouble_that_cannot_be_told_is_the_reason_and_the_loop_is_alive(caplog: pytest.LogCaptureFixture) -> None:
+    def trouble() -> str:
+        raise KeyError("a mistake of ours")
+
+    clock = Clock()
+    health = made(clock)
+    health.ready(trouble)
+    for _ in range(10):
+        health.beat()
+        clock.now += 1
+    assert health.liveness() == Answer("live")
+    assert health.readiness() == Answer("waiting", "for 10 s: how it is cannot be told: KeyError: 'a mistake of ours'")
+    assert [record.message for record in caplog.records] == ["how this part is cannot be told"], (
+        "and not with each beat"
+    )
 
 
 def test_a_loop_that_has_not_begun_is_alive() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from typing import Literal
 import msgspec
 
 from slipstream.health.settings import HealthSettings
+
+log = logging.getLogger(__name__)
 
 Status = Literal["live", "stalled", "ready", "starting", "waiting", "stopping"]
 
@@ -68,7 +71,7 @@ class Health:
 
     def beat(self) -> None:
         """The loop has turned once more."""
-        trouble = self._trouble() if self._status == "ready" else ""
+        trouble = self._asked() if self._status == "ready" else ""
         with self._lock:
             now = self._clock()
             self._beat_at, self._told = now, trouble
@@ -76,6 +79,16 @@ class Health:
                 self._troubled_since = None
             elif self._troubled_since is None:
                 self._troubled_since = now
+
+    def _asked(self) -> str:
+        """A question that fails is a trouble like others: it must not end the beat, for the loop does turn."""
+        try:
+            return self._trouble()
+        except Exception as error:
+            trouble = f"how it is cannot be told: {type(error).__name__}: {error}"
+            if trouble != self._told:
+                log.exception("how this part is cannot be told")
+            return trouble
 
     def rest(self) -> None:
         """There is no loop any more that could turn, and what follows may take long."""
