@@ -241,6 +241,14 @@ async def test_headers_of_our_own_take_the_place_of_what_came() -> None:
         assert [value for name, value in said["headers"] if name == "authorization"] == ["Bearer ours"]
 
 
+@in_loop
+async def test_what_a_browser_says_to_a_proxy_in_front_stays_here() -> None:
+    async with between() as (_, _, url):
+        given = {"Authorization": "Basic of-a-browser", "Cookie": "session=7", "X-Mine": "yes"}
+        _, said, _ = await ask(f"{url}/operators/jobs", headers=given)
+        assert {"authorization", "cookie", "x-mine"} & {name for name, _ in said["headers"]} == {"x-mine"}
+
+
 def _reword(status: int, body: bytes) -> tuple[str, str] | None:
     return ("NOT_FOUND", "in other words") if status == 404 else None
 

@@ -27,6 +27,9 @@ HOP_BY_HOP = frozenset(
 )
 """Between two neighbours, and nobody else's business."""
 
+OF_A_BROWSER = frozenset({"authorization", "cookie"})
+"""For whoever is in front of us, such as a proxy that asks for a password. No part of ours asks a browser for them."""
+
 CONNECT_S = 5.0
 
 STOPPING_S = 1.0
@@ -134,7 +137,7 @@ class Forwarder:
     def _headers_to(self, scope: Scope) -> list[tuple[str, str]]:
         """Host as it came: who is asked must be able to tell whether a page asks that came from there."""
         given = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]]
-        kept = [pair for pair in _end_to_end(given) if pair[0] not in self._own]
+        kept = [pair for pair in _end_to_end(given) if pair[0] not in OF_A_BROWSER | self._own.keys()]
         if all(name != "x-request-id" for name, _ in kept) and scope.get("slipstream.request_id"):
             kept.append(("x-request-id", scope["slipstream.request_id"]))
         return [*kept, *self._own.items()]

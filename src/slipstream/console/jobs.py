@@ -31,7 +31,6 @@ class Jobs(Noun):
         self._failed_ms = failed_ms
         self._is_expected = is_expected
         """Whether somebody has named the service: that it is not there is something to tell then."""
-        # Not what a browser sends as its own authorization, which is nobody's business there.
         own = {"authorization": f"Bearer {token}"} if token else {}
         self._forwarder = Forwarder(
             url,
