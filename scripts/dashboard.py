@@ -264,6 +264,21 @@ ROWS: dict[str, list[Panel]] = {
             },
         ),
     ],
+    "Console": [
+        Panel(
+            "Answers",
+            "Of the console's process, by class of status.",
+            "ops",
+            {"{{status}}": rate("console_requests_total", "status")},
+        ),
+        Panel(
+            "Questions in SQL",
+            "Answered, or refused with a code.",
+            "ops",
+            {"{{outcome}}": rate("console_questions_total", "outcome")},
+        ),
+        Panel("Watching", "Pages that are open and follow the overview.", "short", {"pages": "sum(console_watching)"}),
+    ],
 }
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from prometheus_client import CollectorRegistry
 
 from slipstream.bus.metrics import metrics_in as bus_metrics
+from slipstream.console.metrics import metrics_in as console_metrics
 from slipstream.engine import Engine, ManualClock
 from slipstream.jobs.metrics import metrics_in as job_metrics
 from slipstream.jobs.metrics import service_metrics_in as job_service_metrics
@@ -74,6 +75,7 @@ PARTS: dict[str, tuple[str, Callable[[], list[Described]]]] = {
     "Jobs service": ("Of `slipstream jobs serve` and `run`.", lambda: of_registry(job_service_metrics)),
     "Job workers": ("Of `slipstream jobs worker` and `run`.", lambda: of_registry(job_metrics)),
     "Pipeline": ("Of `slipstream pipeline run`.", lambda: of_registry(pipeline_metrics)),
+    "Console": ("Of `slipstream console`.", lambda: of_registry(console_metrics)),
 }
 
 

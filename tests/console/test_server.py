@@ -87,7 +87,11 @@ def test_health_and_metrics(tmp_path: Path) -> None:
     with console(tmp_path, SLIPSTREAM_URL=f"http://127.0.0.1:{free_port()}") as started:
         assert started.get("/health/live").json() == {"status": "live"}
         assert started.get("/health/ready").json() == {"status": "ready"}, "to say that a broker is away is its work"
-        assert "process_cpu_seconds_total" in started.get("/metrics").text
+        started.get("/v2/topics/orders")
+        said = started.get("/metrics").text
+        assert "process_cpu_seconds_total" in said
+        assert 'console_requests_total{route="/v2/{rest:path}",status="5xx"} 1.0' in said, "the broker is away"
+        assert "console_watching 0.0" in said
 
 
 def test_what_is_named_and_not_there_is_a_problem_and_what_is_not_named_is_none(tmp_path: Path) -> None:

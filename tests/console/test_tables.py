@@ -15,9 +15,11 @@ from typing import Any
 
 import aiohttp
 import pytest
+from prometheus_client import CollectorRegistry
 
 from slipstream.console import Sources, create_console
 from slipstream.console.answers import Refused
+from slipstream.console.metrics import ConsoleMetrics, metrics_in
 from slipstream.console.problems import Seen
 from slipstream.console.settings import load_settings
 from slipstream.console.tables import TablesFolder, report_policy
@@ -36,8 +38,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextlib.asynccontextmanager
-async def looking(root: Path, **settings: Any) -> AsyncIterator[str]:
-    tables = TablesFolder(root, load_settings(settings, {}))
+async def looking(root: Path, metrics: ConsoleMetrics | None = None, **settings: Any) -> AsyncIterator[str]:
+    tables = TablesFolder(root, load_settings(settings, {}), metrics=metrics)
     console = create_console(Sources(Numbers(), tables=tables))
     try:
         async with listening(console) as url:
@@ -187,6 +189,19 @@ async def test_a_question_whose_asker_is_gone_is_stopped(root: Path) -> None:
             await asyncio.gather(asking, return_exceptions=True)
         _, answer, _ = await ask(f"{url}/v2/tables/query", "POST", json={"sql": "select 1"})
         assert answer["rows"] == [[1]]
+
+
+@in_loop
+async def test_questions_are_counted_by_what_became_of_them(root: Path) -> None:
+    registry = CollectorRegistry()
+    async with looking(root, metrics_in(registry)) as url:
+        for sql in ("select 1", "select 2", "select nothing"):
+            await ask(f"{url}/v2/tables/query", "POST", json={"sql": sql})
+    outcomes = {
+        outcome: registry.get_sample_value("console_questions_total", {"outcome": outcome})
+        for outcome in ("answered", "invalid_argument")
+    }
+    assert outcomes == {"answered": 2, "invalid_argument": 1}
 
 
 @in_loop

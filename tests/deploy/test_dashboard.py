@@ -123,7 +123,7 @@ def test_what_matters_is_shown() -> None:
 
 
 def test_its_rows_are_the_parts_and_its_panels_do_not_overlap() -> None:
-    assert list(ROWS) == ["Broker", "Groups and lag", "Dead letters", "Bus", "Slips", "Jobs", "Pipeline"]
+    assert list(ROWS) == ["Broker", "Groups and lag", "Dead letters", "Bus", "Slips", "Jobs", "Pipeline", "Console"]
     panels = json.loads(PATH.read_text())["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     taken: set[tuple[int, int]] = set()
@@ -150,9 +150,9 @@ def test_it_asks_whatever_prometheus_is_chosen_and_names_no_machine() -> None:
 
 def test_prometheus_is_told_of_every_part() -> None:
     jobs = safe_load((ROOT / "deploy" / "prometheus.yml").read_text())["scrape_configs"]
-    assert [job["job_name"] for job in jobs] == ["broker", "slips", "jobs", "downloads", "pipeline"]
+    assert [job["job_name"] for job in jobs] == ["broker", "slips", "jobs", "downloads", "pipeline", "console"]
     targets = [target for job in jobs for config in job["static_configs"] for target in config["targets"]]
-    assert len(set(targets)) == len(targets) == 5
+    assert len(set(targets)) == len(targets) == 6
 
 
 # What parts that really run have

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from slipstream.bus import BusSettings
     from slipstream.console import ConsoleSettings, Sources
     from slipstream.console.broker import BrokerStats
+    from slipstream.console.metrics import ConsoleMetrics
     from slipstream.console.nats import NatsTopics
     from slipstream.console.sources import Noun, Rest
     from slipstream.console.tables import Ends, TablesFolder
@@ -79,10 +80,12 @@ def sources_of(settings: ConsoleSettings) -> Sources:
     from slipstream.console.health import Probes  # noqa: PLC0415
     from slipstream.console.jobs import Jobs  # noqa: PLC0415
     from slipstream.console.logs import PartLogs  # noqa: PLC0415
+    from slipstream.console.metrics import metrics_in  # noqa: PLC0415
     from slipstream.console.parts import PartsFile  # noqa: PLC0415
     from slipstream.console.slips import Slips  # noqa: PLC0415
 
     on_bus = bus.load_settings({})
+    metrics = metrics_in(None)
     stats, more, rest = _broker(settings, on_bus)
     return Sources(
         stats,
@@ -94,13 +97,14 @@ def sources_of(settings: ConsoleSettings) -> Sources:
             is_expected=_is_named("JOBS_URL"),
             timeout_ms=settings.answer_timeout_ms,
         ),
-        tables=_tables(settings, stats.ends),
+        tables=_tables(settings, stats.ends, metrics),
         more=[Decoder(jobs.load_settings({}).namespace, on_bus.prefix), Probes(), *more],
         parts=PartsFile(settings.parts),
         logs=PartLogs(settings.parts),
         rest=rest,
         thresholds=settings,
         look_ms=settings.look_ms,
+        metrics=metrics,
     )
 
 
@@ -120,7 +124,7 @@ def _broker(settings: ConsoleSettings, on_bus: BusSettings) -> tuple[BrokerStats
     return BrokerStats(settings.url), [], forwarder
 
 
-def _tables(settings: ConsoleSettings, ends: Ends) -> TablesFolder | None:
+def _tables(settings: ConsoleSettings, ends: Ends, metrics: ConsoleMetrics) -> TablesFolder | None:
     """None where what reads tables is not installed."""
     from slipstream.cli.table_folder import has_libraries  # noqa: PLC0415
 
@@ -129,7 +133,7 @@ def _tables(settings: ConsoleSettings, ends: Ends) -> TablesFolder | None:
     from slipstream.console.tables import TablesFolder  # noqa: PLC0415
     from slipstream.pipeline.settings import load_settings  # noqa: PLC0415
 
-    return TablesFolder(Path(load_settings({}).tables), settings, ends)
+    return TablesFolder(Path(load_settings({}).tables), settings, ends, metrics)
 
 
 def _is_named(variable: str) -> bool:

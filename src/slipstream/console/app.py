@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from slipstream.console.answers import Refused, error_answer, refusal
 from slipstream.console.forward import Forwarder
 from slipstream.console.headers import CommonHeaders
+from slipstream.console.metrics import CountedRequests
 from slipstream.console.overview import Feed, OverviewCalls
 from slipstream.console.search import Search
 from slipstream.console.sources import Sources
@@ -47,7 +48,7 @@ class Console:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._feed = Feed(sources)
-        self._app = CommonHeaders(_application(sources, self._feed))
+        self._app = CommonHeaders(CountedRequests(_application(sources, self._feed), sources.metrics))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)

@@ -253,6 +253,7 @@ class Feed:
     def _count_viewers(self, change: int) -> None:
         before = self._viewers > 0
         self._viewers += change
+        self._sources.metrics.watching.set(self._viewers)
         if (self._viewers > 0) != before:
             self._attention.set()
 

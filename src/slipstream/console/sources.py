@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
+from prometheus_client import CollectorRegistry
 from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
@@ -13,6 +14,7 @@ from slipstream.api.events import Stats
 from slipstream.api.keys import KeyPlace
 from slipstream.api.overview import SearchHit
 from slipstream.console.logs import PartLogs
+from slipstream.console.metrics import ConsoleMetrics
 from slipstream.console.parts import PartsFile
 from slipstream.console.problems import Seen
 from slipstream.console.settings import Thresholds
@@ -89,6 +91,7 @@ class Sources:
         rest: Rest | None = None,
         thresholds: Thresholds | None = None,
         look_ms: int = 10_000,
+        metrics: ConsoleMetrics | None = None,
     ) -> None:
         self.stats = stats
         self.slips = slips
@@ -101,6 +104,8 @@ class Sources:
         self.rest = rest
         self.thresholds = thresholds or Thresholds()
         self.look_ms = look_ms
+        # In the broker's process nobody asks for them.
+        self.metrics = metrics or ConsoleMetrics(CollectorRegistry())
 
     @property
     def nouns(self) -> list[Noun]:

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import msgspec
 from msgspec.structs import replace
+from prometheus_client import CollectorRegistry
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -24,6 +25,7 @@ from starlette.routing import BaseRoute, Route
 from slipstream.api.overview import SearchHit
 from slipstream.api.tables import SqlRequest, TableList, TableQuery, TableSummary
 from slipstream.console.answers import Refused, json_answer, read_json, read_query
+from slipstream.console.metrics import ConsoleMetrics
 from slipstream.console.problems import Seen, TableSeen
 from slipstream.console.settings import ConsoleSettings
 from slipstream.console.sources import Noun
@@ -43,10 +45,13 @@ class TablesFolder(Noun):
     what = "tables"
     link = "#/pipeline"
 
-    def __init__(self, root: Path, settings: ConsoleSettings, ends: Ends | None = None) -> None:
+    def __init__(
+        self, root: Path, settings: ConsoleSettings, ends: Ends | None = None, metrics: ConsoleMetrics | None = None
+    ) -> None:
         self._root = root
         self._settings = settings
         self._ends = ends
+        self._metrics = metrics or ConsoleMetrics(CollectorRegistry())
         self._processes = [TablesProcess(root, settings.sql_memory_bytes) for _ in range(settings.sql_concurrency)]
         # The last that answered is the first to be asked: it is there already.
         self._free: asyncio.LifoQueue[TablesProcess] = asyncio.LifoQueue()
@@ -85,7 +90,13 @@ class TablesFolder(Noun):
         most = self._settings.sql_rows
         if asked.limit > most:
             raise Refused("INVALID_ARGUMENT", f"limit {asked.limit}: {most} rows at the most (CONSOLE_SQL_ROWS)")
-        return _json(await self._ask(Sql(asked.sql, asked.limit), request))
+        try:
+            answer = await self._ask(Sql(asked.sql, asked.limit), request)
+        except Refused as refused:
+            self._metrics.questions.labels(refused.code.lower()).inc()
+            raise
+        self._metrics.questions.labels("answered").inc()
+        return _json(answer)
 
     async def report(self, request: Request) -> Response:
         page = await self._ask(Report(request.query_params.get("run")), request)
@@ -156,6 +167,8 @@ class TablesFolder(Noun):
             )
             if answering.done():
                 return answering.result()
+            if gone.done():
+                raise Refused("UNAVAILABLE", "whoever asked is gone")
         finally:
             gone.cancel()
             if not answering.done():
