@@ -5,7 +5,11 @@ from __future__ import annotations
 import io
 import json
 import re
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -102,30 +106,68 @@ def test_a_part_that_comes_back_and_one_that_does_not_end_are_said(terminal: Ter
     assert "broker has not ended after 30 s and is killed" in terminal.text
 
 
-def test_a_terminal_that_is_gone_is_no_reason_to_stop() -> None:
-    class Gone(io.StringIO):
-        def write(self, text: str) -> int:
-            raise OSError(5, "Input/output error")
+def test_lines_that_nobody_reads_are_counted() -> None:
+    out, is_behind = io.StringIO(), False
+    page = TextPage(Console(file=out, width=100, no_color=True), ["broker"], lambda: is_behind)
+    page.line("broker", "one")
+    is_behind = True
+    page.line("broker", "two")
+    page.line("broker", "three")
+    is_behind = False
+    page.line("broker", "four")
+    assert out.getvalue().splitlines() == [
+        "broker | one",
+        "up     | 2 lines not shown: what parts say is in their logs",
+        "broker | four",
+    ]
 
-    console = Console(file=Gone(), width=100, force_terminal=True)
-    page = TextPage(console, [part.name for part in PARTS])
-    panel = Panel(console, page, PARTS)
-    show = UpShow(page, PARTS, URL, panel)
-    show.changed(status("broker", "running"))
-    show.started([status("broker", "running")])
-    show.said("broker", "is anybody there?")
-    show.stopping([status("broker", "running")])
-    show.changed(status("broker", "stopped"))
-    panel.close()
+
+PRINT = """
+import asyncio, sys
+from pathlib import Path
+from slipstream.cli.up_show import open_show
+from slipstream.up import Part, Supervisor, load_settings
+
+part = Part(name="broker", command=(sys.executable, "-u", "-c", sys.argv[2]))
+with open_show([part], sys.argv[3], "") as show:
+    sys.exit(asyncio.run(Supervisor([part], Path(sys.argv[1]), load_settings({}), show).run()))
+"""
+
+TALKATIVE = """
+import time
+for number in range(4_000):
+    print(number, "x" * 1_000)
+print("all was said")
+time.sleep(1_000)
+"""
 
 
-def test_for_machines_a_line_is_an_object_with_its_part(capsys: pytest.CaptureFixture[str]) -> None:
-    show = UpShow(JsonPage(), PARTS, URL, None)
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_a_reader_who_does_not_read_stops_neither_the_parts_nor_their_end(tmp_path: Path, log_format: str) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", PRINT, str(tmp_path), TALKATIVE, log_format], stdout=subprocess.PIPE
+    )
+    with process:
+        try:
+            until = time.monotonic() + 60
+            log = tmp_path / "broker.log"
+            while not log.exists() or b"all was said" not in log.read_bytes():
+                assert time.monotonic() < until, "the part waits for somebody to read"
+                time.sleep(0.05)
+            process.terminate()
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+
+
+def test_for_machines_a_line_is_an_object_with_its_part() -> None:
+    out = io.StringIO()
+    show = UpShow(JsonPage(out), PARTS, URL, None)
     show.said("broker", '{"level": "info", "msg": "listening"}')
     show.said("broker", "no JSON")
     show.said("broker", "[1]")
     show.started([])
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
     assert lines == [
         {"part": "broker", "level": "info", "msg": "listening"},
         {"part": "broker", "msg": "no JSON"},

@@ -106,7 +106,7 @@ def up(without: tuple[str, ...], bus: str, data: Path, log_format: str, **ports:
             given = {name.removesuffix("_port"): port for name, port in ports.items()}
             choices = choose(data, bus, without, given, log_format, output)
             parts = plan(choices, os.environ)
-            with open_show(output, parts, log_format, console_url(choices)) as show:
+            with open_show(parts, log_format, console_url(choices)) as show:
                 sys.exit(asyncio.run(Supervisor(parts, data / "up", settings, show, lock=lock).run()))
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TextIO
 
 import msgspec
 from rich.console import Console, Group, RenderableType
@@ -16,7 +18,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from slipstream.cli.output import Output, one_line
+from slipstream.cli.output import WIDE, counted, one_line
+from slipstream.cli.unblocked import unblocked
 from slipstream.up.part import Part, PartStatus, State
 
 COLOURS = ("cyan", "green", "magenta", "blue", "bright_cyan", "bright_magenta", "bright_blue")
@@ -36,68 +39,77 @@ STYLES: Mapping[State, str] = {
 
 
 @contextlib.contextmanager
-def open_show(output: Output, parts: Sequence[Part], log_format: str, console_url: str) -> Iterator[UpShow]:
-    """For machines, for a terminal, or for a file."""
-    if log_format == "json":
-        yield UpShow(JsonPage(), parts, console_url, None)
-        return
-    page = TextPage(output.out, [part.name for part in parts])
-    panel = Panel(output.out, page, parts) if sys.stdout.isatty() else None
-    show = UpShow(page, parts, console_url, panel)
-    try:
-        yield show
-    finally:
-        if panel is not None:
-            panel.close()
+def open_show(parts: Sequence[Part], log_format: str, console_url: str) -> Iterator[UpShow]:
+    """For machines, for a terminal, or for a file. Somebody who has stopped reading, with Ctrl-S or in `less`, is not
+    waited for: the parts would have to wait as well."""
+    with unblocked(sys.stdout) as file:
+        if log_format == "json":
+            yield UpShow(JsonPage(file, lambda: file.is_behind), parts, console_url, None)
+            return
+        console = Console(file=file, highlight=False, width=None if file.isatty() else WIDE)
+        page = TextPage(console, [part.name for part in parts], lambda: file.is_behind)
+        panel = Panel(console, page, parts) if file.isatty() else None
+        try:
+            yield UpShow(page, parts, console_url, panel)
+        finally:
+            if panel is not None:
+                panel.close()
 
 
-class TextPage:
+class Page(abc.ABC):
+    """Lines, each of a part. Those that nobody reads are counted."""
+
+    def __init__(self, is_behind: Callable[[], bool]) -> None:
+        """`is_behind`: what is written now goes nowhere."""
+        self._is_behind = is_behind
+        self._missed = 0
+
+    def line(self, name: str, text: str, style: str = "") -> None:
+        if self._missed and not self._is_behind():
+            missed, self._missed = self._missed, 0
+            self._put(SUPERVISOR, f"{counted(missed, 'line')} not shown: what parts say is in their logs", "yellow")
+        if not self._is_behind():
+            self._put(name, text, style)
+        if self._is_behind():
+            self._missed += 1
+
+    @abc.abstractmethod
+    def _put(self, name: str, text: str, style: str) -> None: ...
+
+
+class TextPage(Page):
     """`jobs      | what it says`, the name in its colour."""
 
-    def __init__(self, console: Console, names: Sequence[str]) -> None:
+    def __init__(self, console: Console, names: Sequence[str], is_behind: Callable[[], bool] = lambda: False) -> None:
+        super().__init__(is_behind)
         self._console = console
         self.width = max(len(name) for name in (*names, SUPERVISOR))
         self.colours = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
         self.colours[SUPERVISOR] = "bold"
-        self._is_open = True
 
-    def line(self, name: str, text: str, style: str = "") -> None:
+    def print(self, shown: RenderableType) -> None:
+        self._console.print(shown, soft_wrap=True)
+
+    def _put(self, name: str, text: str, style: str) -> None:
         shown = Text(f"{name:<{self.width}} | ", self.colours.get(name, ""))
         shown.append(one_line(text.expandtabs()), style or "default")
         self.print(shown)
 
-    def print(self, shown: RenderableType) -> None:
-        """A terminal that is gone, or a pipe that nobody reads any more, keeps no part from running."""
-        if not self._is_open:
-            return
-        try:
-            self._console.print(shown, soft_wrap=True)
-        except OSError:
-            self._is_open = False
 
-
-class JsonPage:
+class JsonPage(Page):
     """A line of JSON for each of theirs, with the part it is of."""
 
-    def __init__(self) -> None:
-        self._is_open = True
+    def __init__(self, file: TextIO, is_behind: Callable[[], bool] = lambda: False) -> None:
+        super().__init__(is_behind)
+        self._file = file
 
-    def line(self, name: str, text: str, style: str = "") -> None:
+    def _put(self, name: str, text: str, style: str) -> None:
         try:
             told = msgspec.json.decode(text)
         except msgspec.DecodeError:
             told = None
         fields = told if isinstance(told, dict) else {"msg": text}
-        self._write({"part": name, **fields})
-
-    def _write(self, fields: dict[str, object]) -> None:
-        if not self._is_open:
-            return
-        try:
-            sys.stdout.write(msgspec.json.encode(fields).decode() + "\n")
-            sys.stdout.flush()
-        except OSError:
-            self._is_open = False
+        self._file.write(msgspec.json.encode({"part": name, **fields}).decode() + "\n")
 
 
 class UpShow:
@@ -220,13 +232,11 @@ class Panel:
             self._live = Live(
                 get_renderable=self._table, console=self._console, refresh_per_second=REFRESH_PER_S, transient=True
             )
-            with contextlib.suppress(OSError):  # the terminal is gone
-                self._live.start()
+            self._live.start()
 
     def close(self) -> None:
         if self._live is not None:
-            with contextlib.suppress(OSError):
-                self._live.stop()
+            self._live.stop()
             self._live = None
 
     def _table(self) -> Table:
