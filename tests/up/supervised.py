@@ -23,6 +23,7 @@ class Told:
         self.killed_parts: list[str] = []
         self.hidden_because: list[str] = []
         self.has_started = asyncio.Event()
+        self.is_stopping = asyncio.Event()
         self._news = asyncio.Condition()
 
     def changed(self, status: PartStatus) -> None:
@@ -39,7 +40,7 @@ class Told:
         self.has_started.set()
 
     def stopping(self, parts: Sequence[PartStatus]) -> None:
-        """The states follow."""
+        self.is_stopping.set()
 
     def hidden(self, path: Path, reason: str) -> None:
         self.hidden_because.append(reason)
@@ -69,7 +70,9 @@ class Supervised:
     def __init__(self, folder: Path, parts: Sequence[Part], **settings: int) -> None:
         self.told = Told()
         self.folder = folder
-        self.supervisor = Supervisor(parts, folder, load_settings(settings), self.told)
+        self.now_s = 0.0
+        """As far as signals are concerned."""
+        self.supervisor = Supervisor(parts, folder, load_settings(settings), self.told, clock=lambda: self.now_s)
         self._running: asyncio.Task[int] | None = None
 
     async def start(self) -> None:
@@ -95,8 +98,7 @@ class Supervised:
 
     async def kill(self) -> None:
         if self._running is not None and not self._running.done():
-            self.supervisor.stop()
-            self.supervisor.stop()
+            self.supervisor.kill()
             await self._running
 
 

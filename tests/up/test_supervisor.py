@@ -152,15 +152,32 @@ async def test_what_a_part_leaves_behind_ends_with_it(tmp_path: Path, diary: Pat
 
 
 @in_loop
-async def test_a_second_signal_kills_at_once(tmp_path: Path, diary: Path) -> None:
+async def test_a_second_signal_kills_but_not_one_that_comes_with_the_first(tmp_path: Path, diary: Path) -> None:
     parts = [small_part("broker", diary), small_part("jobs", diary, "stubborn", needs=("broker",))]
     async with supervised(tmp_path / "up", *parts) as up:
         await asyncio.wait_for(up.told.has_started.wait(), 60)
+        os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(up.told.is_stopping.wait(), 60)
+        assert up.told.killed_parts == []
+        up.now_s += 1
         os.kill(os.getpid(), signal.SIGTERM)
         assert await up.ended() == 130
         assert up.told.killed_parts == ["all"]
         assert not [pid for pid in pids(diary) if is_alive(pid)]
+
+
+@in_loop
+async def test_a_terminal_that_is_closed_lets_everything_finish(tmp_path: Path, diary: Path) -> None:
+    async with supervised(tmp_path / "up", small_part("jobs", diary)) as up:
+        await up.told.until("jobs", "running")
+        os.kill(os.getpid(), signal.SIGHUP)
+        await asyncio.wait_for(up.told.is_stopping.wait(), 60)
+        up.now_s += 1
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert await up.ended() == 0
+        assert entries(diary) == ["jobs started", "jobs stopped"]
+        assert up.told.killed_parts == []
 
 
 @in_loop

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -17,6 +18,9 @@ from slipstream.up.said import Said
 from slipstream.up.settings import UpSettings
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+AGAIN_S = 0.5
+"""A signal so soon after the first is the same one: a group of processes is told at once, and `make` passes on what it
+hears."""
 REFRESH_S = 1.0
 """What parts say is in `parts.json` after so long, though no state has changed."""
 INTERRUPTED = 130
@@ -45,7 +49,14 @@ class Supervisor:
     """
 
     def __init__(
-        self, parts: Sequence[Part], folder: Path, settings: UpSettings, show: Show, *, lock: int | None = None
+        self,
+        parts: Sequence[Part],
+        folder: Path,
+        settings: UpSettings,
+        show: Show,
+        *,
+        lock: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`folder` is for the logs and `parts.json`; `lock` is a file that stays open as long as any part may run."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -64,7 +75,11 @@ class Supervisor:
         }
         self._stop = asyncio.Event()
         self._news = asyncio.Event()
-        self._interrupts = 0
+        self._clock = clock
+        self._was_asked = False
+        self._asked_at: float | None = None
+        """By a first SIGINT or SIGTERM."""
+        self._is_killing = False
         self._is_hidden = False
 
     async def run(self) -> int:
@@ -72,7 +87,7 @@ class Supervisor:
         had to be killed, 130 if somebody did not want to wait."""
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
-            loop.add_signal_handler(number, self.stop)
+            loop.add_signal_handler(number, self._hear_signal, number)
         self._write()
         keeping = [asyncio.create_task(keeper.keep(self._keepers)) for keeper in self._keepers.values()]
         beside = [
@@ -97,14 +112,30 @@ class Supervisor:
                 loop.remove_signal_handler(number)
 
     def stop(self) -> None:
-        """The first time: drains. The second: kills."""
-        self._interrupts += 1
+        """Drains."""
+        self._was_asked = True
         self._stop.set()
-        if self._interrupts == 2:
+
+    def kill(self) -> None:
+        """Waits for nobody any more."""
+        self.stop()
+        if not self._is_killing:
+            self._is_killing = True
             self._show.killing()
             for keeper in self._keepers.values():
                 keeper.give_up()
             self._guard.kill_all()
+
+    def _hear_signal(self, number: int) -> None:
+        """The second time somebody does not want to wait. A terminal that is closed sends SIGHUP twice in a moment, and
+        nobody is there who could want anything."""
+        self.stop()
+        if number == signal.SIGHUP:
+            return
+        if self._asked_at is None:
+            self._asked_at = self._clock()
+        elif self._clock() - self._asked_at >= AGAIN_S:
+            self.kill()
 
     # What keepers tell
 
@@ -157,9 +188,9 @@ class Supervisor:
 
     def _exit_code(self) -> int:
         vital = [keeper for keeper in self._keepers.values() if keeper.part.is_vital and not keeper.has_been_ready]
-        if self._interrupts >= 2:
+        if self._is_killing:
             return INTERRUPTED
-        if self._interrupts == 0 and vital:
+        if not self._was_asked and vital:
             return vital[0].exit_code or 1
         return 1 if any(keeper.was_killed for keeper in self._keepers.values()) else 0
 
