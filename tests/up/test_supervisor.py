@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from slipstream.up import Part
 from slipstream.up.lock import is_alive
+from slipstream.up.said import Said
 from tests.client.loop import in_loop
 from tests.up.small_part import small_part
 from tests.up.supervised import supervised
@@ -187,3 +189,41 @@ async def test_what_parts_say_is_told_and_kept(tmp_path: Path, diary: Path) -> N
         assert await up.stop() == 0
         assert up.told.lines == [("jobs", "jobs says hello")]
         assert (tmp_path / "up" / "jobs.log").read_text() == "jobs says hello\n"
+
+
+@in_loop
+async def test_what_cannot_be_shown_ends_no_part_and_is_said_once(
+    tmp_path: Path, diary: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*what: object) -> None:
+        raise ValueError("no such character")
+
+    async with supervised(tmp_path / "up", small_part("jobs", diary)) as up:
+        monkeypatch.setattr(up.told, "said", refuse)
+        monkeypatch.setattr(up.told, "killed", refuse)
+        await up.told.until("jobs", "running")
+        up.supervisor.killed("jobs", 1)
+        assert await up.stop() == 0
+        assert entries(diary) == ["jobs started", "jobs stopped"]
+        assert (tmp_path / "up" / "jobs.log").read_text() == "jobs says hello\n"
+    (record,) = caplog.records
+    assert "cannot be shown" in record.message
+    assert "no such character" in caplog.text
+
+
+@in_loop
+async def test_a_keeper_that_fails_ends_everything_and_is_said(
+    tmp_path: Path, diary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(said: Said, line: bytes) -> str:
+        raise ValueError("nobody has thought of this")
+
+    monkeypatch.setattr(Said, "add", fail)
+    silent = Part(name="broker", command=("sleep", "1000"))
+    async with supervised(tmp_path / "up", silent, small_part("jobs", diary, needs=("broker",))) as up:
+        reason = await up.told.until("jobs", "stopped")
+        assert reason == "whoever keeps it has failed: ValueError('nobody has thought of this')"
+        with pytest.raises(ValueError, match="nobody has thought of this"):
+            await up.ended()
+        assert ("broker", "stopped", "") in up.told.states
+        assert not [pid for pid in pids(diary) if is_alive(pid)]

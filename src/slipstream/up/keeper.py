@@ -26,7 +26,7 @@ NOT_FOUND = 127
 
 
 class Listener(Protocol):
-    """Whoever shows it to people."""
+    """Whoever shows it to people. Raises nothing: no part ends for how it is shown."""
 
     def changed(self, status: PartStatus) -> None:
         """It is in another state, or there is another reason."""
@@ -62,7 +62,7 @@ class Keeper:
         """How, for who looks at it after it has come back."""
 
     async def keep(self, others: Mapping[str, Keeper]) -> None:
-        """Returns when it is stopped, or to start it again would not help."""
+        """Returns when it is stopped, or to start it again would not help. What it raises is an error of ours."""
         pause_ms = self._settings.restart_base_ms
         try:
             while await self._needs_are_ready(others):
@@ -83,6 +83,9 @@ class Keeper:
                 pause_ms = min(2 * pause_ms, self._settings.restart_longest_ms)
                 self.status.restarts += 1
             self._enter("stopped", "")
+        except Exception as error:
+            self._enter("stopped", f"whoever keeps it has failed: {error!r}")
+            raise
         finally:
             self.ended.set()
 

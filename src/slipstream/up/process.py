@@ -7,7 +7,7 @@ import contextlib
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import IO
+from typing import IO, Any
 
 from slipstream.endings import end_tasks
 from slipstream.up.guard import Guard
@@ -62,7 +62,11 @@ class Process:
 
     async def ended(self) -> int:
         """Returns its exit code, less than 0 for a signal, when all that it has said is heard and nothing of its group
-        is left."""
+        is left. Raises what `hear` has raised: what nobody reads any more would stand still for ever."""
+        either: list[asyncio.Future[Any]] = [self._code, self._reading]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if self._reading.done():
+            self._reading.result()
         code = await asyncio.shield(self._code)
         self._guard.ended(self.pid)
         await asyncio.wait([self._reading], timeout=LAST_WORDS_S)

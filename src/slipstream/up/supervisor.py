@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import ParamSpec, Protocol
 
 from slipstream.endings import end_tasks
 from slipstream.up import board
@@ -17,6 +18,8 @@ from slipstream.up.part import Part, PartStatus
 from slipstream.up.said import Said
 from slipstream.up.settings import UpSettings
 
+log = logging.getLogger(__name__)
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 AGAIN_S = 0.5
 """A signal so soon after the first is the same one: a group of processes is told at once, and `make` passes on what it
@@ -24,6 +27,8 @@ hears."""
 REFRESH_S = 1.0
 """What parts say is in `parts.json` after so long, though no state has changed."""
 INTERRUPTED = 130
+
+_Told = ParamSpec("_Told")
 
 
 class Show(Listener, Protocol):
@@ -81,15 +86,19 @@ class Supervisor:
         """By a first SIGINT or SIGTERM."""
         self._is_killing = False
         self._is_hidden = False
+        self._has_failed_to_tell = False
 
     async def run(self) -> int:
         """Returns the exit code: 0 if all parts ended as asked, that of a vital part which could not start, 1 if one
-        had to be killed, 130 if somebody did not want to wait."""
+        had to be killed, 130 if somebody did not want to wait. Raises what a keeper has raised, after everything has
+        ended."""
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
             loop.add_signal_handler(number, self._hear_signal, number)
         self._write()
         keeping = [asyncio.create_task(keeper.keep(self._keepers)) for keeper in self._keepers.values()]
+        for task in keeping:
+            task.add_done_callback(self._stop_if_failed)
         beside = [
             asyncio.create_task(self._refresh()),
             asyncio.create_task(self._tell_when_started()),
@@ -97,7 +106,7 @@ class Supervisor:
         ]
         try:
             await self._stop.wait()
-            self._show.stopping(self._statuses)
+            self._tell(self._show.stopping, self._statuses)
             await self._drain()
             await asyncio.gather(*keeping)
             return self._exit_code()
@@ -121,7 +130,7 @@ class Supervisor:
         self.stop()
         if not self._is_killing:
             self._is_killing = True
-            self._show.killing()
+            self._tell(self._show.killing)
             for keeper in self._keepers.values():
                 keeper.give_up()
             self._guard.kill_all()
@@ -141,14 +150,27 @@ class Supervisor:
 
     def changed(self, status: PartStatus) -> None:
         self._write()
-        self._show.changed(status)
+        self._tell(self._show.changed, status)
 
     def said(self, name: str, line: str) -> None:
         self._news.set()
-        self._show.said(name, line)
+        self._tell(self._show.said, name, line)
 
     def killed(self, name: str, after_ms: int) -> None:
-        self._show.killed(name, after_ms)
+        self._tell(self._show.killed, name, after_ms)
+
+    def _tell(self, tell: Callable[_Told, None], *what: _Told.args, **more: _Told.kwargs) -> None:
+        """The parts go on, whatever is wrong with how they are shown; that is said once."""
+        try:
+            tell(*what, **more)
+        except Exception:
+            if not self._has_failed_to_tell:
+                log.exception("something cannot be shown, and more may be missing: what parts say is in their logs")
+            self._has_failed_to_tell = True
+
+    def _stop_if_failed(self, keeping: asyncio.Task[None]) -> None:
+        if not keeping.cancelled() and keeping.exception() is not None:
+            self._stop.set()
 
     async def _drain(self) -> None:
         """Who needs another ends before it, the others side by side."""
@@ -177,7 +199,7 @@ class Supervisor:
                 for wait in waits:
                     wait.cancel()
         if not self._stop.is_set():
-            self._show.started(self._statuses)
+            self._tell(self._show.started, self._statuses)
 
     async def _refresh(self) -> None:
         while True:
@@ -206,7 +228,7 @@ class Supervisor:
         except OSError as error:
             # A full disk, say. The parts need their supervisor now more than ever, whoever cannot look at them.
             if not self._is_hidden:
-                self._show.hidden(self._path, error.strerror or str(error))
+                self._tell(self._show.hidden, self._path, error.strerror or str(error))
             self._is_hidden = True
         else:
             self._is_hidden = False
