@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from slipstream.up.said import LAST_LINES, Said
@@ -58,3 +59,17 @@ def test_a_disk_that_is_full_keeps_no_part_from_speaking(tmp_path: Path) -> None
     assert said.add(b"hello") == "hello"
     said.close()
     assert list(said.last) == ["(not in /dev/full: No space left on device)", "hello"]
+
+
+def test_a_file_that_cannot_be_set_aside_costs_lines_and_no_more(tmp_path: Path) -> None:
+    in_the_way = tmp_path / "jobs.log.1"
+    (in_the_way / "something").mkdir(parents=True)
+    said = Said(tmp_path / "jobs.log", max_bytes=10, files=1)
+    assert [said.add(b"one line"), said.add(b"two")] == ["one line", "two"]
+    assert "(not in" in said.last[1]
+    assert said.add(b"") == "", "there is room for that"
+    shutil.rmtree(in_the_way)
+    said.add(b"four")
+    said.close()
+    assert in_the_way.read_text() == "one line\n\n"
+    assert (tmp_path / "jobs.log").read_text() == "four\n"

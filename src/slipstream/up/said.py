@@ -37,6 +37,8 @@ class Said:
         self._file.close()
 
     def _keep(self, line: bytes) -> None:
+        if self._file.closed:  # an earlier one could not be set aside
+            self._file = self._path.open("ab", buffering=0)
         if self._size and self._size + len(line) > self._max_bytes:
             self._set_aside()
         self._size += self._file.write(line) or 0
