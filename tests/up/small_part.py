@@ -25,8 +25,8 @@ def small_part(
     hopeless: dict[int, str] | None = None,
     is_vital: bool = False,
 ) -> Part:
-    """`how`: `stubborn` ignores SIGTERM; `parent` has a child in its group; `exit=N` ends at once; `slow` is not ready
-    before a file `NAME.go` is beside the diary."""
+    """`how`: `stubborn` ignores SIGTERM; `parent` has a child in its group; `exit=N` ends at once, and
+    `refuse-if-told` with 2 while a file `NAME.refuse` is beside the diary; `slow` is not ready before `NAME.go` is."""
     port = free_port()
     return Part(
         name=name,
@@ -48,10 +48,12 @@ def main(name: str, port: int, diary: Path, how: list[str]) -> None:
         write("stopped")
         sys.exit(0)
 
-    for word in how:
-        if word.startswith("exit="):
-            sys.stderr.write(f"{name} gives up\n")
-            sys.exit(int(word.removeprefix("exit=")))
+    codes = [int(word.removeprefix("exit=")) for word in how if word.startswith("exit=")]
+    if "refuse-if-told" in how and diary.with_name(f"{name}.refuse").exists():
+        codes.append(2)
+    if codes:
+        sys.stderr.write(f"{name} gives up\n")
+        sys.exit(codes[0])
     signal.signal(signal.SIGTERM, signal.SIG_IGN if "stubborn" in how else stop)
     go = diary.with_name(f"{name}.go")
 

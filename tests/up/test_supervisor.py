@@ -117,6 +117,24 @@ async def test_what_a_start_would_not_mend_is_not_started_again(tmp_path: Path, 
 
 
 @in_loop
+async def test_what_was_ready_once_comes_back_however_its_next_start_ends(tmp_path: Path, diary: Path) -> None:
+    """Somebody has its port for a moment, say."""
+    part = small_part("broker", diary, "refuse-if-told", hopeless={2: "a setting makes no sense"}, is_vital=True)
+    async with supervised(tmp_path / "up", part, restart_base_ms=10) as up:
+        await up.told.until("broker", "running")
+        refusal = tmp_path / "broker.refuse"
+        refusal.touch()
+        pid = up.part("broker").pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        reason = await up.told.until("broker", "crashed", times=2)
+        assert reason.startswith("exit code 2: broker gives up; started again in")
+        refusal.unlink()
+        await up.told.until("broker", "running", times=2)
+        assert await up.stop() == 0
+
+
+@in_loop
 async def test_without_what_is_vital_everything_ends_with_its_code(tmp_path: Path, diary: Path) -> None:
     broker = small_part("broker", diary, "exit=5", hopeless={5: "choose another port"}, is_vital=True)
     async with supervised(tmp_path / "up", broker, small_part("slips", diary, needs=("broker",))) as up:

@@ -48,7 +48,8 @@ class Keeper:
         """It will not be started any more."""
         self.exit_code = 0
         """Of its last end, where it was not asked for."""
-        self.has_been_ready = False
+        self.is_given_up = False
+        """Because to start it again would not help."""
         self.was_killed = False
         """Because it did not end in time."""
         self._said = said
@@ -58,6 +59,7 @@ class Keeper:
         self._stopping = asyncio.Event()
         self._process: Process | None = None
         self._ready_at = 0.0
+        self._has_been_ready = False
         self._ended_before = ""
         """How, for who looks at it after it has come back."""
 
@@ -71,7 +73,8 @@ class Keeper:
                     break
                 self.exit_code = code
                 reason = self._reason(code)
-                if code in self.part.hopeless:
+                if code in self.part.hopeless and not self._has_been_ready:
+                    self.is_given_up = True
                     self._enter("stopped", f"{reason}; {self.part.hopeless[code]}")
                     return
                 if self._was_well():
@@ -146,7 +149,7 @@ class Keeper:
         if self.part.health:
             await until_ready(self.part.health, lambda reason: self._enter("starting", reason or self._ended_before))
         self._ready_at = time.monotonic()
-        self.has_been_ready = True
+        self._has_been_ready = True
         self.ready.set()
         self._enter("running", self._ended_before)
 

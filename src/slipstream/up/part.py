@@ -28,9 +28,10 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     patience: str = ""
     """What to say to somebody who waits for it to start."""
     hopeless: Mapping[int, str] = msgspec.field(default_factory=dict)
-    """Exit codes that another start would not change, and what to do about each."""
+    """Exit codes that another start would not change, and what to do about each. Of a part that was ready once they
+    are a crash as any other: its settings made sense then, and whoever has its port now may go."""
     is_vital: bool = False
-    """Without it there is nothing: where it cannot start, nothing does."""
+    """Without it there is nothing: where it stays away, everything ends."""
 
 
 class PartStatus(msgspec.Struct, kw_only=True):

@@ -89,7 +89,7 @@ class Supervisor:
         self._has_failed_to_tell = False
 
     async def run(self) -> int:
-        """Returns the exit code: 0 if all parts ended as asked, that of a vital part which could not start, 1 if one
+        """Returns the exit code: 0 if all parts ended as asked, that of a vital part which stays away, 1 if one
         had to be killed, 130 if somebody did not want to wait. Raises what a keeper has raised, after everything has
         ended."""
         loop = asyncio.get_running_loop()
@@ -187,8 +187,7 @@ class Supervisor:
 
     async def _mind(self, keeper: Keeper) -> None:
         await keeper.ended.wait()
-        if not keeper.has_been_ready:
-            self._stop.set()
+        self._stop.set()
 
     async def _tell_when_started(self) -> None:
         for keeper in self._keepers.values():
@@ -209,7 +208,7 @@ class Supervisor:
             await asyncio.sleep(REFRESH_S)
 
     def _exit_code(self) -> int:
-        vital = [keeper for keeper in self._keepers.values() if keeper.part.is_vital and not keeper.has_been_ready]
+        vital = [keeper for keeper in self._keepers.values() if keeper.part.is_vital and keeper.is_given_up]
         if self._is_killing:
             return INTERRUPTED
         if not self._was_asked and vital:
