@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from slipstream.cli.up_show import JsonPage, Panel, TextPage, UpShow
-from slipstream.up import Part, PartStatus
+from slipstream.up import Part, PartStatus, State
 
 PARTS = [
     Part(name="broker", command=("x",), url="http://127.0.0.1:8080"),
@@ -48,9 +48,10 @@ def terminal() -> Iterator[Terminal]:
     found.panel.close()
 
 
-def status(name: str, state: str, reason: str = "", restarts: int = 0) -> PartStatus:
+def status(name: str, state: State, reason: str = "", restarts: int = 0, pid: int | None = None) -> PartStatus:
     url = next(part.url for part in PARTS if part.name == name)
-    return PartStatus(name=name, state=state, reason=reason, restarts=restarts, url=url, since_ms=1)  # type: ignore[arg-type]
+    pid = 7 if state in {"running", "starting"} else pid
+    return PartStatus(name=name, state=state, pid=pid, reason=reason, restarts=restarts, url=url, since_ms=1)
 
 
 def test_in_a_file_every_line_has_the_name_of_its_part() -> None:
@@ -104,6 +105,30 @@ def test_a_part_that_comes_back_and_one_that_does_not_end_are_said(terminal: Ter
     terminal.show.killed("broker", 30_000)
     assert "broker   | I cannot" in terminal.text
     assert "broker has not ended after 30 s and is killed" in terminal.text
+
+
+def test_a_part_that_takes_no_work_for_a_while_is_said_once_and_when_it_does_again(terminal: Terminal) -> None:
+    for name in ("broker", "pipeline"):
+        terminal.show.changed(status(name, "waiting", f"needs what {name} needs"))
+        terminal.show.changed(status(name, "starting"))
+        terminal.show.changed(status(name, "running"))
+    terminal.show.started([status("broker", "running"), status("pipeline", "running")])
+    for seconds in (12, 17):
+        terminal.show.changed(status("broker", "waiting", f"for {seconds} s: the disk is full", pid=7))
+    terminal.show.said("broker", "no room")
+    terminal.show.changed(status("broker", "running"))
+    told = terminal.text[terminal.text.index("Ctrl-C stops it") :]
+    assert re.findall(r"^(?:up|broker) +\| (.*)$", told, re.MULTILINE) == [
+        "broker takes no work: for 12 s: the disk is full",
+        "no room",
+        "broker takes work again",
+    ]
+    assert "needs what" not in told
+    terminal.show.changed(status("broker", "waiting", "the disk is full", pid=7))
+    terminal.show.stopping([status("broker", "waiting", pid=7)])
+    terminal.show.changed(status("broker", "stopped"))
+    assert "stopping broker; Ctrl-C again kills" in terminal.text
+    assert "broker has stopped" in terminal.text
 
 
 def test_lines_that_nobody_reads_are_counted() -> None:

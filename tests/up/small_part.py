@@ -26,13 +26,15 @@ def small_part(
     is_vital: bool = False,
 ) -> Part:
     """`how`: `stubborn` ignores SIGTERM; `parent` has a child in its group; `exit=N` ends at once, and
-    `refuse-if-told` with 2 while a file `NAME.refuse` is beside the diary; `slow` is not ready before `NAME.go` is."""
+    `refuse-if-told` with 2 while a file `NAME.refuse` is beside the diary; `slow` is not ready before `NAME.go` is. A
+    file `NAME.trouble` lets it take no work, `NAME.dead` be not alive, and `NAME.silent` not answer."""
     port = free_port()
     return Part(
         name=name,
         command=(sys.executable, __file__, name, str(port), str(diary), *how),
         url=f"http://127.0.0.1:{port}",
         health=f"http://127.0.0.1:{port}/health/ready",
+        alive=f"http://127.0.0.1:{port}/health/live",
         needs=needs,
         hopeless=hopeless or {},
         is_vital=is_vital,
@@ -55,13 +57,23 @@ def main(name: str, port: int, diary: Path, how: list[str]) -> None:
         sys.stderr.write(f"{name} gives up\n")
         sys.exit(codes[0])
     signal.signal(signal.SIGTERM, signal.SIG_IGN if "stubborn" in how else stop)
-    go = diary.with_name(f"{name}.go")
+
+    def is_told(what: str) -> bool:
+        return diary.with_name(f"{name}.{what}").exists()
+
+    def why_not_ready() -> str:
+        reasons = {"the bus is away": is_told("trouble"), "its loop stands still": is_told("dead")}
+        reasons["no go yet"] = "slow" in how and not is_told("go")
+        return next((reason for reason, holds in reasons.items() if holds), "")
 
     class Health(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            is_ready = "slow" not in how or go.exists()
-            body = json.dumps({"status": "ready"} if is_ready else {"status": "starting", "reason": "no go yet"})
-            self.send_response(200 if is_ready else 503)
+            if is_told("silent"):
+                self.close_connection = True
+                return
+            is_well = not (is_told("dead") if self.path == "/health/live" else why_not_ready())
+            body = json.dumps({"reason": "" if is_well else why_not_ready()})
+            self.send_response(200 if is_well else 503)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body.encode())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 from aiohttp import web
 
-from slipstream.up.health import answers, until_ready
+from slipstream.up.health import Condition, answers, conditions, until_ready
 from slipstream.up.ports import free_port
 from tests.client.loop import in_loop
 
@@ -58,3 +58,20 @@ async def test_one_that_nobody_answers_for_is_asked_until_somebody_does() -> Non
     done, _ = await asyncio.wait([asking], timeout=0.2)
     assert not done
     asking.cancel()
+
+
+@in_loop
+async def test_who_was_ready_is_asked_on_and_is_alive_as_long_as_it_answers() -> None:
+    replies = [
+        web.Response(status=200, text="{}"),
+        web.Response(status=200, text="{}"),
+        web.Response(status=503, text='{"status": "waiting", "reason": "the disk is full"}'),
+    ]
+    async with answering(*replies) as url:
+        async with aclosing(conditions(url, "", 0.001)) as found:
+            assert await anext(found) == Condition(is_ready=True, is_alive=True)
+            assert await anext(found) == Condition(is_ready=False, is_alive=True, reason="the disk is full")
+        async with aclosing(conditions(url, url, 0.001)) as found:
+            assert await anext(found) == Condition(is_ready=False, is_alive=False, reason="the disk is full")
+    async with aclosing(conditions(url, "", 0.001)) as found:
+        assert await anext(found) == Condition(is_ready=False, is_alive=False), "nobody is there any more"

@@ -105,6 +105,58 @@ async def test_after_it_ran_well_the_pauses_begin_anew(tmp_path: Path, diary: Pa
 
 
 @in_loop
+async def test_a_part_that_takes_no_work_any_more_waits_with_its_own_words_and_is_left_alone(
+    tmp_path: Path, diary: Path
+) -> None:
+    trouble = tmp_path / "jobs.trouble"
+    async with supervised(tmp_path / "up", small_part("jobs", diary), health_every_ms=10, dead_after=2) as up:
+        await up.told.until("jobs", "running")
+        before = up.part("jobs")
+        trouble.touch()
+        assert await up.told.until("jobs", "waiting") == "the bus is away"
+        assert up.part("jobs").pid == before.pid
+        trouble.unlink()
+        await up.told.until("jobs", "running", times=2)
+        assert up.part("jobs").pid == before.pid
+        assert await up.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"), [("dead", "its loop stands still"), ("silent", "it does not answer")], ids=["dead", "silent"]
+)
+@in_loop
+async def test_a_part_that_is_not_alive_for_long_is_killed_and_comes_back(
+    tmp_path: Path, diary: Path, how: str, reason: str
+) -> None:
+    told = tmp_path / f"jobs.{how}"
+    settings = {"health_every_ms": 10, "dead_after": 3, "restart_base_ms": 10}
+    async with supervised(tmp_path / "up", small_part("jobs", diary, "stubborn"), **settings) as up:
+        await up.told.until("jobs", "running")
+        told.touch()
+        assert await up.told.until("jobs", "waiting") == reason
+        crashed = await up.told.until("jobs", "crashed")
+        assert crashed == f"killed, as it was not alive 3 times in a row: {reason}; started again in 0.01 s"
+        told.unlink()
+        await up.told.until("jobs", "running", times=2)
+        assert up.part("jobs").restarts == 1
+        await up.kill()
+
+
+@in_loop
+async def test_who_is_to_be_left_alone_is_never_killed(tmp_path: Path, diary: Path) -> None:
+    """As where somebody looks at it with a debugger."""
+    told = tmp_path / "jobs.silent"
+    async with supervised(tmp_path / "up", small_part("jobs", diary), health_every_ms=1, dead_after=0) as up:
+        await up.told.until("jobs", "running")
+        told.touch()
+        await up.told.until("jobs", "waiting")
+        told.unlink()
+        await up.told.until("jobs", "running", times=2)
+        assert entries(diary) == ["jobs started"]
+        assert await up.stop() == 0
+
+
+@in_loop
 async def test_what_a_start_would_not_mend_is_not_started_again(tmp_path: Path, diary: Path) -> None:
     broken = small_part("jobs", diary, "exit=2", hopeless={2: "a setting makes no sense"})
     async with supervised(tmp_path / "up", broken, small_part("slips", diary)) as up:

@@ -129,7 +129,9 @@ class UpShow:
     def said(self, name: str, line: str) -> None:
         """On a terminal a part that starts or stops does so in one line; what it says is shown where it fails."""
         state, _ = self._told.get(name, ("waiting", ""))
-        if self._panel is not None and (self._is_stopping or not self._has_started or state != "running"):
+        if self._panel is not None and (
+            self._is_stopping or not self._has_started or state not in {"running", "waiting"}
+        ):
             self._held.setdefault(name, deque(maxlen=HELD_LINES)).append(line)
         else:
             self._page.line(name, line)
@@ -147,9 +149,8 @@ class UpShow:
             self._held.pop(status.name, None)
         if status.reason and status.state in {"crashed", "stopped"}:
             self._show_held(status.name)
-        was_there = before is not None and before[0] != "waiting"
-        if was_there or status.state != "stopped":
-            self._tell(status, entered)
+        if status.state != "stopped" or status.reason or status.name in self._began:
+            self._tell(status, before[0] if before is not None else None)
 
     def started(self, parts: Sequence[PartStatus]) -> None:
         self._has_started = True
@@ -162,7 +163,7 @@ class UpShow:
 
     def stopping(self, parts: Sequence[PartStatus]) -> None:
         self._is_stopping = True
-        running = [status.name for status in parts if status.state in {"running", "starting"}]
+        running = [status.name for status in parts if status.pid is not None]
         if running:
             self._up(f"stopping {', '.join(running)}; Ctrl-C again kills")
             if self._panel is not None:
@@ -182,8 +183,9 @@ class UpShow:
         for line in self._held.pop(name, ()):
             self._page.line(name, line)
 
-    def _tell(self, status: PartStatus, entered: bool) -> None:
+    def _tell(self, status: PartStatus, before: State | None) -> None:
         name, reason = status.name, status.reason
+        entered = before != status.state
         match status.state:
             case "crashed":
                 self._up(f"{name} crashed: {reason}", "yellow")
@@ -191,6 +193,10 @@ class UpShow:
                 self._up(f"{name} cannot run: {reason}", "red")
             case "stopped" if self._is_stopping:
                 self._up(f"{name} has stopped")
+            case "waiting" if entered and status.pid is not None:
+                self._up(f"{name} takes no work: {reason}", "yellow")
+            case "running" if before == "waiting":
+                self._up(f"{name} takes work again")
             case "running" if status.restarts:
                 self._up(f"{name} runs again, after {_counted(status.restarts)}")
             case "running" if self._panel is None:
@@ -262,7 +268,7 @@ class Panel:
         return mark, Text(status.state, STYLES[status.state]), remark
 
     def _leaving(self, status: PartStatus) -> tuple[RenderableType, Text, str]:
-        if status.state in {"running", "starting"}:
+        if status.pid is not None:
             return self._spinner, Text("stopping"), ""
         return Text("·", "dim"), Text("stopped", "dim"), ""
 

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from typing import Any, Protocol
 
 import msgspec
 
 from slipstream.endings import end_tasks
 from slipstream.up.guard import Guard
-from slipstream.up.health import until_ready
+from slipstream.up.health import Condition, conditions, until_ready
 from slipstream.up.part import Part, PartStatus, State
 from slipstream.up.process import Process
 from slipstream.up.said import Said
 from slipstream.up.settings import UpSettings
 
 _STAMP = re.compile(r"^\d\d:\d\d:\d\d [A-Z]+ +")
+SILENT = "it does not answer"
 NOT_FOUND = 127
 """What a shell says of a command that is not there."""
 
@@ -58,6 +60,8 @@ class Keeper:
         self._listener = listener
         self._stopping = asyncio.Event()
         self._process: Process | None = None
+        self._not_alive = ""
+        """Why it was killed."""
         self._ready_at = 0.0
         self._has_been_ready = False
         self._ended_before = ""
@@ -135,21 +139,47 @@ class Keeper:
         except OSError as error:
             self._hear(f"{self.part.command[0]} cannot be started: {error.strerror}".encode())
             return NOT_FOUND
-        self._process, self._ready_at = process, 0.0
-        self._enter("starting", self._ended_before, process.pid)
-        becoming = asyncio.create_task(self._become_ready())
+        self._process, self._ready_at, self._not_alive = process, 0.0, ""
+        self._enter("starting", self._ended_before)
+        asking = asyncio.create_task(self._ask(process))
         try:
             return await process.ended()
         finally:
             self._process = None
             self.ready.clear()
-            await end_tasks(becoming)
+            await end_tasks(asking)
 
-    async def _become_ready(self) -> None:
-        if self.part.health:
-            await until_ready(self.part.health, lambda reason: self._enter("starting", reason or self._ended_before))
+    async def _ask(self, process: Process) -> None:
+        """Until it is ready, and then whether it still is."""
+        part = self.part
+        if part.health:
+            await until_ready(part.health, lambda reason: self._enter("starting", reason or self._ended_before))
         self._ready_at = time.monotonic()
         self._has_been_ready = True
+        self._be_ready()
+        if part.health:
+            every_s = self._settings.health_every_ms / 1000
+            async with contextlib.aclosing(conditions(part.health, part.alive, every_s)) as found:
+                await self._watch(process, found)
+
+    async def _watch(self, process: Process, found: AsyncIterator[Condition]) -> None:
+        dead = 0
+        async for condition in found:
+            if self._stopping.is_set():
+                return
+            dead = 0 if condition.is_alive else dead + 1
+            if condition.is_ready:
+                if not self.ready.is_set():
+                    self._be_ready()
+            elif condition.reason or dead > 1:  # an answer that does not come is no news yet: the machine may be busy
+                self.ready.clear()
+                self._enter("waiting", condition.reason or SILENT)
+            if dead and dead == self._settings.dead_after:
+                self._not_alive = f"killed, as it was not alive {dead} times in a row: {condition.reason or SILENT}"
+                process.kill()  # and not asked: who does not turn does not hear either
+                return
+
+    def _be_ready(self) -> None:
         self.ready.set()
         self._enter("running", self._ended_before)
 
@@ -161,19 +191,22 @@ class Keeper:
 
     def _reason(self, code: int) -> str:
         """How it ended, and the last it said: of one that was killed no reason, and so not shown as one."""
+        if self._not_alive:
+            return self._not_alive
         if code < 0:
             return f"killed by {_signal_name(-code)}"
         how = f"exit code {code}"
         last = next((words for line in reversed(self._said.last) if (words := _words(line))), "")
         return f"{how}: {last}" if last else how
 
-    def _enter(self, state: State, reason: str, pid: int | None = None) -> None:
+    def _enter(self, state: State, reason: str) -> None:
         status = self.status
+        if (status.state, status.reason) == (state, reason) and status.since_ms:
+            return
         if status.state != state or not status.since_ms:
             status.since_ms = time.time_ns() // 1_000_000
         status.state, status.reason = state, reason
-        if state != "running" and not (state == "starting" and pid is None):
-            status.pid = pid
+        status.pid = self._process.pid if self._process is not None else None
         self._listener.changed(status)
 
     async def _unless_stopped(self, waiting: Coroutine[Any, Any, object]) -> bool:

@@ -8,8 +8,8 @@ from typing import Literal
 import msgspec
 
 State = Literal["waiting", "starting", "running", "crashed", "stopped"]
-"""Waiting: what it needs is not ready. Crashed: it has ended, and is started again after a pause. Stopped: as asked, or
-because to start it again would not help."""
+"""Waiting: what it needs is not ready, or it runs and takes no work. Crashed: it has ended, and is started again after
+a pause. Stopped: as asked, or because to start it again would not help."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +23,8 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """Where others find it."""
     health: str = ""
     """Answers 200 when the part takes work; empty: it does as soon as it runs."""
+    alive: str = ""
+    """Answers 200 as long as another start would not help; empty: any answer of `health` says so."""
     needs: tuple[str, ...] = ()
     """Parts that are ready before this is started, and that end after it."""
     patience: str = ""

@@ -18,7 +18,7 @@ HOST = "127.0.0.1"
 HOSTS = {"broker": "SLIPSTREAM_HOST", "jobs": "JOBS_HOST", "console": "CONSOLE_HOST"}
 """Variables by which parts may be told to listen elsewhere."""
 EVERYWHERE = {"", "0.0.0.0", "::"}
-READY = "/health/ready"
+READY, ALIVE = "/health/ready", "/health/live"
 
 DEMO_NETWORK = "127.83.0.1/32"
 """Where the web server of `slipstream demo` listens. Downloads from this machine are refused otherwise, and this one
@@ -162,6 +162,7 @@ def _broker(choices: Choices, environment: Mapping[str, str]) -> Part:
         environment={"PYTHONUNBUFFERED": "1", **more},
         url=_url(choices, "broker"),
         health=_url(choices, "broker") + READY,
+        alive=_url(choices, "broker") + ALIVE,
         hopeless=BROKER_HOPELESS,
         is_vital=True,
     )
@@ -193,6 +194,7 @@ def _slips(choices: Choices, environment: Mapping[str, str]) -> Part:
         environment=_shared(choices, environment) | _health_port(choices, "slips"),
         url=_url(choices, "slips"),
         health=_url(choices, "slips") + READY,
+        alive=_url(choices, "slips") + ALIVE,
         needs=_bus_part(choices),
         hopeless=HOPELESS,
     )
@@ -205,6 +207,7 @@ def _jobs(choices: Choices, environment: Mapping[str, str]) -> Part:
         environment=_shared(choices, environment),
         url=_url(choices, "jobs"),
         health=_url(choices, "jobs") + READY,
+        alive=_url(choices, "jobs") + ALIVE,
         needs=_bus_part(choices),
         hopeless=HOPELESS,
     )
@@ -220,6 +223,7 @@ def _downloads(choices: Choices, environment: Mapping[str, str]) -> Part:
         environment=_shared(choices, environment) | _health_port(choices, "downloads") | allowed,
         url=_url(choices, "downloads"),
         health=_url(choices, "downloads") + READY,
+        alive=_url(choices, "downloads") + ALIVE,
         needs=_bus_part(choices),
         hopeless=HOPELESS,
     )
@@ -232,6 +236,7 @@ def _pipeline(choices: Choices, environment: Mapping[str, str]) -> Part:
         environment=_shared(choices, environment) | _health_port(choices, "pipeline"),
         url=_url(choices, "pipeline"),
         health=_url(choices, "pipeline") + READY,
+        alive=_url(choices, "pipeline") + ALIVE,
         needs=_bus_part(choices),
         patience="it takes 15 to 30 s",
         hopeless=HOPELESS,
@@ -246,6 +251,7 @@ def _console(choices: Choices, environment: Mapping[str, str]) -> Part:
         environment=_shared(choices, environment) | {"SLIPSTREAM_PARTS": str(choices.data / "up" / "parts.json")},
         url=url,
         health=url + READY,
+        alive=url + ALIVE,
         needs=_bus_part(choices),
         hopeless=HOPELESS,
     )

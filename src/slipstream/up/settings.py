@@ -28,6 +28,17 @@ class UpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         int,
         variable("UP_WELL_AFTER_MS", "After a part ran for so long, the pauses begin with the shortest again.", ge=1),
     ] = 60_000
+    health_every_ms: Annotated[
+        int, variable("UP_HEALTH_EVERY_MS", "How often a part that was ready is asked whether it still is.", ge=1)
+    ] = 5_000
+    dead_after: Annotated[
+        int,
+        variable(
+            "UP_DEAD_AFTER",
+            "A part that so often in a row was not alive, or did not answer, is killed and started again; 0: never.",
+            ge=0,
+        ),
+    ] = 12
     log_bytes: Annotated[
         int, variable("UP_LOG_BYTES", "A part's log file of this size is set aside, and a new one begun.", ge=1)
     ] = 10 << 20

@@ -75,7 +75,7 @@ function problems(found, stale) {
 }
 
 function parts(found) {
-  const words = { running: "running", starting: "starting", crashed: "crashed, starts again", waiting: "waits to start again", stopped: "stopped" };
+  const words = { running: "running", starting: "starting", crashed: "crashed, starts again", waiting: "waiting", stopped: "stopped" };
   return table(
     [
       { label: "Part", value: partName },
