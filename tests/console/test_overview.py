@@ -202,7 +202,7 @@ async def test_parts_that_cannot_be_read_are_told_of(tmp_path: Path) -> None:
     broken = tmp_path / "parts.json"
     broken.write_text("{")
     numbers = Numbers()
-    async with showing(numbers, parts=PartsFile(str(broken))) as url:
+    async with showing(numbers, parts=PartsFile(str(broken), lambda path, pid: True)) as url:
         await numbers.told.put(stats())
         _, answer, _ = await ask(f"{url}/v2/overview")
         (problem,) = answer["overview"]["problems"]

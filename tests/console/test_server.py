@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from slipstream.up.lock import locked
 from tests.bus.sites.nats import NatsSite
 from tests.bus.sites.site import free_port
 from tests.conftest import StartServer
@@ -122,7 +123,8 @@ def test_parts_are_those_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "parts.json"
     part = {"name": "jobs", "state": "crashed", "restarts": 1, "since_ms": 1, "reason": "exit code 5", "log": []}
     path.write_text(json.dumps({"parts": [part], "pid": os.getpid(), "time_ms": 1}))
-    with console(tmp_path, SLIPSTREAM_URL=f"http://127.0.0.1:{free_port()}", SLIPSTREAM_PARTS=str(path)) as started:
+    environment = {"SLIPSTREAM_URL": f"http://127.0.0.1:{free_port()}", "SLIPSTREAM_PARTS": str(path)}
+    with locked(tmp_path, patience_s=0, wait=lambda: None), console(tmp_path, **environment) as started:
         assert started.get("/v2/parts").json()["parts"][0]["reason"] == "exit code 5"
         texts = [problem["text"] for problem in started.overview()["problems"]]
         assert "part jobs has crashed, and was restarted once before" in texts

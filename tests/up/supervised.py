@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from slipstream.up import Part, PartsFile, PartStatus, Supervisor, board, load_settings
-from slipstream.up.lock import is_alive
+from slipstream.up.lock import is_alive, locked
 
 PATIENCE_S = 60.0
 
@@ -67,12 +67,14 @@ class Told:
 
 
 class Supervised:
-    def __init__(self, folder: Path, parts: Sequence[Part], **settings: int) -> None:
+    def __init__(self, folder: Path, parts: Sequence[Part], lock: int, **settings: int) -> None:
         self.told = Told()
         self.folder = folder
         self.now_s = 0.0
         """As far as signals are concerned."""
-        self.supervisor = Supervisor(parts, folder, load_settings(settings), self.told, clock=lambda: self.now_s)
+        self.supervisor = Supervisor(
+            parts, folder, load_settings(settings), self.told, lock=lock, clock=lambda: self.now_s
+        )
         self._running: asyncio.Task[int] | None = None
 
     async def start(self) -> None:
@@ -105,12 +107,13 @@ class Supervised:
 @contextlib.asynccontextmanager
 async def supervised(folder: Path, *parts: Part, **settings: int) -> AsyncIterator[Supervised]:
     """At work; whatever becomes of the test, nothing is left."""
-    found = Supervised(folder, parts, **settings)
-    await found.start()
-    try:
-        yield found
-    finally:
-        await found.kill()
+    with locked(folder, patience_s=0, wait=lambda: None) as lock:
+        found = Supervised(folder, parts, lock, **settings)
+        await found.start()
+        try:
+            yield found
+        finally:
+            await found.kill()
 
 
 def until_gone(pids: list[int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.up.lock import DirectoryBusy, is_alive, locked
+from slipstream.up.lock import DirectoryBusy, is_alive, is_held, locked
 
 
 def never() -> None:
@@ -54,6 +55,23 @@ def test_what_a_dead_one_has_started_is_waited_for(tmp_path: Path) -> None:
             pass
         with locked(path.parent, patience_s=60, wait=watcher.stdin.close):
             assert path.read_text() == str(os.getpid())
+
+
+def test_it_is_held_as_long_as_somebody_has_it(tmp_path: Path) -> None:
+    assert not is_held(tmp_path)
+    with locked(tmp_path, patience_s=0, wait=never):
+        assert is_held(tmp_path)
+    assert not is_held(tmp_path)
+
+
+def test_who_asks_whether_it_is_held_is_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (tmp_path / "lock").open("w") as asking:
+        asking.write(str(os.getpid()))
+        asking.flush()
+        fcntl.flock(asking, fcntl.LOCK_SH)
+        monkeypatch.setattr("time.sleep", lambda seconds: fcntl.flock(asking, fcntl.LOCK_UN))
+        with locked(tmp_path, patience_s=0, wait=never):
+            assert is_held(tmp_path)
 
 
 def test_a_process_that_has_ended_is_not_alive_though_nobody_has_asked_about_it() -> None:

@@ -16,6 +16,7 @@ SUPERVISE = """
 import asyncio, sys
 from pathlib import Path
 from slipstream.up import Supervisor, load_settings
+from slipstream.up.lock import locked
 from tests.up.small_part import small_part
 from tests.up.supervised import Told
 
@@ -26,7 +27,8 @@ class Show(Told):
 async def main(folder):
     diary = folder / "diary"
     parts = [small_part("broker", diary), small_part("jobs", diary, "stubborn", "parent", needs=("broker",))]
-    await Supervisor(parts, folder / "up", load_settings({}), Show()).run()
+    with locked(folder / "up", patience_s=0, wait=lambda: None) as lock:
+        await Supervisor(parts, folder / "up", load_settings({}), Show(), lock=lock).run()
 
 asyncio.run(main(Path(sys.argv[1])))
 """

@@ -83,6 +83,7 @@ def sources_of(settings: ConsoleSettings) -> Sources:
     from slipstream.console.metrics import metrics_in  # noqa: PLC0415
     from slipstream.console.parts import PartsFile  # noqa: PLC0415
     from slipstream.console.slips import Slips  # noqa: PLC0415
+    from slipstream.up.board import is_current  # noqa: PLC0415
 
     on_bus = bus.load_settings({})
     metrics = metrics_in(None)
@@ -99,7 +100,7 @@ def sources_of(settings: ConsoleSettings) -> Sources:
         ),
         tables=_tables(settings, stats.ends, metrics),
         more=[Decoder(jobs.load_settings({}).namespace, on_bus.prefix), Probes(), *more],
-        parts=PartsFile(settings.parts),
+        parts=PartsFile(settings.parts, is_current),
         logs=PartLogs(settings.parts),
         rest=rest,
         thresholds=settings,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -18,14 +18,16 @@ from slipstream.console.answers import Refused, json_answer
 
 class _File(msgspec.Struct, frozen=True):
     parts: list[Part]
-    pid: int = 0
+    pid: int
 
 
 class PartsFile:
     """Read when it is asked for; it is replaced by a rename, so never half. Without a path there are no parts."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, is_current: Callable[[Path, int], bool]) -> None:
+        """`is_current`: whether the process of that number, which wrote the file, still runs."""
         self._path = path
+        self._is_current = is_current
 
     def routes(self) -> list[BaseRoute]:
         return [Route("/v2/parts", self.list_parts, methods=["GET"])]
@@ -38,23 +40,14 @@ class PartsFile:
         return await asyncio.to_thread(self._read) if self._path else []
 
     def _read(self) -> list[Part]:
+        path = Path(self._path)
         try:
-            found = msgspec.json.decode(Path(self._path).read_bytes(), type=_File)
+            found = msgspec.json.decode(path.read_bytes(), type=_File)
         except FileNotFoundError:
             return []
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise Refused("UNAVAILABLE", f"{self._path} does not say which parts run: {error}") from error
-        if found.pid and not _is_there(found.pid):
+        if not self._is_current(path, found.pid):
             reason = "slipstream up does not run any more"
             return [replace(part, state="stopped", pid=None, reason=reason) for part in found.parts]
         return found.parts
-
-
-def _is_there(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True  # somebody else's, but there
-    return True

@@ -99,7 +99,7 @@ class Sources:
         self.tables = tables
         self.more = more
         """Of the broker itself: topics and groups, to be searched, and on NATS to be read."""
-        self.parts = parts or PartsFile("")
+        self.parts = parts or PartsFile("", lambda path, pid: False)
         self.logs = logs or PartLogs("")
         self.rest = rest
         self.thresholds = thresholds or Thresholds()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from slipstream.up.lock import is_alive
+from slipstream.up.lock import is_alive, is_held
 from slipstream.up.part import PartsFile, PartStatus
 
 
@@ -27,4 +27,10 @@ def read(path: Path) -> PartsFile | None:
         found = msgspec.json.decode(path.read_bytes(), type=PartsFile)
     except (FileNotFoundError, msgspec.DecodeError):
         return None
-    return found if is_alive(found.pid) else None
+    return found if is_current(path, found.pid) else None
+
+
+def is_current(path: Path, pid: int) -> bool:
+    """Whether the supervisor that wrote it still runs. Its number alone does not say: in a container another has the
+    same. The lock alone does not either: a supervisor that was killed leaves it to its watcher."""
+    return is_held(path.parent) and is_alive(pid)

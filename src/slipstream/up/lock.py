@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 POLL_S = 0.1
+LOOKS, LOOK_S = 5, 0.05
+"""Who asks whether it is held has it for an instant: that is no other supervisor."""
 
 
 class DirectoryBusy(RuntimeError):
@@ -40,9 +42,28 @@ def locked(folder: Path, *, patience_s: float, wait: Callable[[], None]) -> Iter
         yield file.fileno()
 
 
-def _taken(fd: int) -> bool:
+def is_held(folder: Path) -> bool:
+    """Whether a supervisor runs there, or what it has left."""
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with (folder / "lock").open() as file:
+            return not _can_lock(file.fileno(), fcntl.LOCK_SH)
+    except FileNotFoundError:
+        return False
+    except PermissionError:
+        return True  # another user's: nobody can say
+
+
+def _taken(fd: int) -> bool:
+    for _ in range(LOOKS):
+        if _can_lock(fd, fcntl.LOCK_EX):
+            return True
+        time.sleep(LOOK_S)
+    return False
+
+
+def _can_lock(fd: int, how: int) -> bool:
+    try:
+        fcntl.flock(fd, how | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -57,5 +57,5 @@ class PartsFile(msgspec.Struct, kw_only=True):
 
     parts: list[PartStatus]
     pid: int
-    """Of the supervisor: where there is no such process, the rest is a memory."""
+    """Of the supervisor: where it is gone, the rest is a memory."""
     time_ms: int
