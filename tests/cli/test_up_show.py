@@ -191,11 +191,13 @@ def test_for_machines_a_line_is_an_object_with_its_part() -> None:
     show.said("broker", '{"level": "info", "msg": "listening"}')
     show.said("broker", "no JSON")
     show.said("broker", "[1]")
-    show.started([])
+    show.started([status("broker", "running")])
+    show.started([status("broker", "running"), status("pipeline", "crashed", "exit code 1")])
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     assert lines == [
         {"part": "broker", "level": "info", "msg": "listening"},
         {"part": "broker", "msg": "no JSON"},
         {"part": "broker", "msg": "[1]"},
         {"part": "up", "msg": "everything runs"},
+        {"part": "up", "msg": "everything runs but pipeline"},
     ]

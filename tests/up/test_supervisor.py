@@ -82,6 +82,16 @@ async def test_a_part_that_crashed_comes_back_and_the_file_says_so(tmp_path: Pat
 
 
 @in_loop
+async def test_a_part_that_only_crashes_does_not_keep_the_others_from_being_shown(tmp_path: Path, diary: Path) -> None:
+    parts = [small_part("broker", diary), small_part("pipeline", diary, "exit=1", needs=("broker",))]
+    async with supervised(tmp_path / "up", *parts, restart_base_ms=10) as up:
+        await asyncio.wait_for(up.told.has_started.wait(), 60)
+        assert ("broker", "running", "") in up.told.states
+        await up.told.until("pipeline", "crashed")
+        assert await up.stop() == 0
+
+
+@in_loop
 async def test_the_pauses_double_up_to_the_longest(tmp_path: Path, diary: Path) -> None:
     part = small_part("jobs", diary, "exit=1")
     async with supervised(tmp_path / "up", part, restart_base_ms=10, restart_longest_ms=40) as up:

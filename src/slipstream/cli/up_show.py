@@ -159,7 +159,8 @@ class UpShow:
         if isinstance(self._page, TextPage):
             self._page.print(Group("", where_table(parts, self._page.colours), "", *self._invitation()))
         else:
-            self._page.line(SUPERVISOR, "everything runs")
+            missing = ", ".join(status.name for status in parts if status.state != "running")
+            self._page.line(SUPERVISOR, f"everything runs but {missing}" if missing else "everything runs")
 
     def stopping(self, parts: Sequence[PartStatus]) -> None:
         self._is_stopping = True

@@ -46,6 +46,8 @@ class Keeper:
         self.part = part
         self.status = PartStatus(name=part.name, url=part.url)
         self.ready = asyncio.Event()
+        self.was_tried = asyncio.Event()
+        """It has been ready once, or it is known that it cannot be for now."""
         self.ended = asyncio.Event()
         """It will not be started any more."""
         self.exit_code = 0
@@ -83,6 +85,7 @@ class Keeper:
                     return
                 if self._was_well():
                     pause_ms = self._settings.restart_base_ms
+                self.was_tried.set()
                 self._ended_before = f"ended before: {reason}"
                 self._enter("crashed", f"{reason}; started again in {pause_ms / 1000:g} s")
                 if not await self._unless_stopped(asyncio.sleep(pause_ms / 1000)):
@@ -94,6 +97,7 @@ class Keeper:
             self._enter("stopped", f"whoever keeps it has failed: {error!r}")
             raise
         finally:
+            self.was_tried.set()
             self.ended.set()
 
     async def stop(self) -> None:
@@ -181,6 +185,7 @@ class Keeper:
 
     def _be_ready(self) -> None:
         self.ready.set()
+        self.was_tried.set()
         self._enter("running", self._ended_before)
 
     def _hear(self, line: bytes) -> None:

@@ -35,7 +35,7 @@ class Show(Listener, Protocol):
     """Tells people what happens."""
 
     def started(self, parts: Sequence[PartStatus]) -> None:
-        """Everything runs that can, for the first time."""
+        """Everything runs that can, for the first time; what has crashed is not waited for."""
 
     def stopping(self, parts: Sequence[PartStatus]) -> None: ...
 
@@ -191,12 +191,7 @@ class Supervisor:
 
     async def _tell_when_started(self) -> None:
         for keeper in self._keepers.values():
-            waits = [asyncio.ensure_future(keeper.ready.wait()), asyncio.ensure_future(keeper.ended.wait())]
-            try:
-                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for wait in waits:
-                    wait.cancel()
+            await keeper.was_tried.wait()
         if not self._stop.is_set():
             self._tell(self._show.started, self._statuses)
 
