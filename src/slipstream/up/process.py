@@ -11,6 +11,7 @@ from typing import IO, Any
 
 from slipstream.endings import end_tasks
 from slipstream.up.guard import Guard
+from slipstream.up.lines import Lines
 
 CHUNK = 1 << 16
 LAST_WORDS_S = 1.0
@@ -79,18 +80,16 @@ class Process:
             loop.call_soon_threadsafe(self._code.set_result, code)
 
     async def _read(self, pipe: IO[bytes]) -> None:
-        """However long its lines are."""
         reader = asyncio.StreamReader()
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), pipe
         )
-        rest = b""
+        lines = Lines()
         try:
             while chunk := await reader.read(CHUNK):
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
+                for line in lines.add(chunk):
                     self._hear(line)
-            if rest:
-                self._hear(rest)
+            for line in lines.end():
+                self._hear(line)
         finally:
             transport.close()
