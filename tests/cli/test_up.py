@@ -140,6 +140,14 @@ def test_ports_that_are_taken_are_said_before_anything_is_started(tmp_path: Path
     assert not (tmp_path / "up" / "parts.json").exists()
 
 
+def test_a_port_that_two_are_to_have_is_said_before_anything_is_started(tmp_path: Path) -> None:
+    port = str(free_port())
+    with platform(tmp_path, *LIGHT, "--port", port, "--jobs-port", port) as up:
+        assert up.wait() == 5
+    assert f"port {port} is wanted for broker and jobs: choose another with --port or --jobs-port" in up.said
+    assert not (tmp_path / "up" / "parts.json").exists()
+
+
 def test_a_broker_that_cannot_start_ends_it_with_words(tmp_path: Path) -> None:
     with platform(tmp_path, *LIGHT, SLIPSTREAM_MAX_IN_FLIGHT="many") as up:
         assert up.wait() == 2

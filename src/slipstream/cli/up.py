@@ -7,7 +7,7 @@ import os
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -136,7 +136,7 @@ def choose(
     if bus == "nats":
         nats_url, nats_server = _nats(found, output)
     hosts = hosts_of(os.environ)
-    _take_ports(found, hosts, _used(bus, left_out, nats_server))
+    _take_ports(found, hosts, list(_used(bus, left_out, nats_server)))
     if nats_server:
         nats_url = f"nats://{HOST}:{found['nats']}"
     return Choices(
@@ -160,17 +160,29 @@ def _used(bus: str, left_out: set[str], nats_server: str) -> Iterator[str]:
         yield from ("nats", "nats-health")
 
 
-def _take_ports(ports: dict[str, int], hosts: Mapping[str, str], used: Iterator[str]) -> None:
+def _take_ports(ports: dict[str, int], hosts: Mapping[str, str], used: Sequence[str]) -> None:
     """Before anything is started, so that nothing is started in vain."""
-    from slipstream.up.ports import free_port, why_not  # noqa: PLC0415
+    from slipstream.up.ports import HeldPorts  # noqa: PLC0415
 
-    problems = []
+    def option(name: str) -> str:
+        has_port = "broker" if "broker" in used else "console"
+        return "--port" if name == has_port else f"--{name}-port"
+
+    named: dict[tuple[str, int], list[str]] = {}
     for name in used:
-        if not ports.get(name):
-            ports[name] = free_port()
-        elif reason := why_not(ports[name], hosts.get(name, HOST)):
-            option = "--port" if name == "broker" else f"--{name}-port"
-            problems.append(f"port {ports[name]}, for {name}: {reason}; stop it, or choose another with {option}")
+        if ports.get(name):
+            named.setdefault((hosts.get(name, HOST), ports[name]), []).append(name)
+    problems = []
+    with HeldPorts() as held:
+        for (host, port), names in named.items():
+            if len(names) > 1:
+                options = " or ".join(map(option, names))
+                problems.append(f"port {port} is wanted for {' and '.join(names)}: choose another with {options}")
+            elif reason := held.hold(port, host):
+                problems.append(
+                    f"port {port}, for {names[0]}: {reason}; stop it, or choose another with {option(names[0])}"
+                )
+        ports.update((name, held.any()) for name in used if not ports.get(name))
     if problems:
         raise CannotStart("nothing was started: " + "\n       ".join(problems))
 
