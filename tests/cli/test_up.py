@@ -16,9 +16,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from slipstream.bus import open_bus
+from slipstream.cli.output import Output
+from slipstream.cli.up import CannotStart, choose
 from slipstream.demo.slips import send
 from slipstream.demo.web import Web, write_files
 from slipstream.jobs.client import JobsClient
+from slipstream.up.plan import PORTS
 from slipstream.up.ports import free_port
 from tests.cli.platform import Platform, plain_environment, platform
 from tests.program import Program
@@ -115,6 +118,30 @@ def test_a_nats_that_answers_is_used(tmp_path: Path) -> None:
                 connection.sendall(b'INFO {"server_id": "x"}\r\n')
             up.wait_for("downloads is started")
             assert [part.name for part in up.file().parts] == ["downloads"]
+
+
+@pytest.mark.parametrize("named", ["nats://192.0.2.1:4222", "tls://nats.invalid", "127.0.0.1:9,nats://192.0.2.1:4222"])
+def test_a_nats_elsewhere_that_does_not_answer_is_not_replaced_by_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    monkeypatch.setenv("NATS_URL", named)
+    monkeypatch.setattr("slipstream.cli.up._answers", lambda host, port: False)
+    with pytest.raises(
+        CannotStart, match=f"no NATS server answers at NATS_URL, {re.escape(named)}: start it, or unset"
+    ):
+        choose(tmp_path, "nats", (), {**PORTS, "nats": 0}, "text", Output(as_json=False))
+
+
+@pytest.mark.parametrize("named", ["", "nats://localhost:4222", "127.0.0.1", "nats://[::1]:4222"])
+def test_on_this_machine_one_is_started_where_none_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    monkeypatch.setenv("NATS_URL", named)
+    monkeypatch.setattr("slipstream.cli.up._answers", lambda host, port: False)
+    ports = {**dict.fromkeys(PORTS, 0), "nats": 0}
+    choices = choose(tmp_path, "nats", (), ports, "text", Output(as_json=False))
+    assert choices.nats_server
+    assert choices.nats_url == f"nats://127.0.0.1:{choices.ports['nats']}"
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import os
 import shutil
 import socket
@@ -48,7 +49,8 @@ def _port(name: str, what: str, *, variable: str | None = None, option: str = ""
     "--bus",
     type=click.Choice(["slipstream", "nats"]),
     default=lambda: "nats" if os.environ.get("MESSAGE_BUS_DRIVER") == "nats" else "slipstream",
-    help="What carries the messages: a broker of our own, or NATS at NATS_URL, which is started where nobody answers.",
+    help="What carries the messages: a broker of our own, or NATS at NATS_URL. Where that is not set, or names this "
+    "machine, and nobody answers, one is started.",
 )
 @click.option(
     "--data",
@@ -188,13 +190,19 @@ def _take_ports(ports: dict[str, int], hosts: Mapping[str, str], used: Sequence[
 
 
 def _nats(ports: Mapping[str, int], output: Output) -> tuple[str, str]:
-    """A server that answers, or else the program that is to be started."""
+    """A server that answers, or else the program that is to be started: for somebody who has named a server elsewhere
+    that would be another, and empty."""
     named = os.environ.get("NATS_URL", "").strip()
     if missing := [name for name in ("nats",) if not _installed(name)]:
         raise CannotStart(f"--bus nats needs {missing[0]}-py: pip install 'slipstream[nats]'")
     url = named or f"nats://{HOST}:{ports['nats'] or NATS_PORT}"
-    if (named or ports["nats"]) and any(_answers(each) for each in url.split(",")):
+    addresses = [_address(each) for each in url.split(",")]
+    if (named or ports["nats"]) and any(_answers(*address) for address in addresses):
         return url, ""
+    if not all(_is_here(host) for host, _ in addresses):
+        raise CannotStart(
+            f"no NATS server answers at NATS_URL, {named}: start it, or unset NATS_URL for one that is started here"
+        )
     if named:
         output.note(f"[dim]nobody answers at NATS_URL, {named}: starting a server of our own[/]")
     beside = Path(sys.executable).parent / "nats-server"
@@ -212,11 +220,22 @@ def _installed(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
-def _answers(url: str) -> bool:
-    """A server of NATS says INFO to whoever comes."""
+def _address(url: str) -> tuple[str, int]:
     parts = urlsplit(url.strip() if "://" in url else f"nats://{url.strip()}")
+    return parts.hostname or HOST, parts.port or NATS_PORT
+
+
+def _is_here(host: str) -> bool:
     try:
-        with socket.create_connection((parts.hostname or HOST, parts.port or NATS_PORT), 2) as connection:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False  # a name
+
+
+def _answers(host: str, port: int) -> bool:
+    """A server of NATS says INFO to whoever comes."""
+    try:
+        with socket.create_connection((host, port), 2) as connection:
             return connection.recv(4) == b"INFO"
     except OSError:
         return False
