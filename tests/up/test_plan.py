@@ -106,6 +106,11 @@ def test_a_part_whose_libraries_are_missing_names_the_extra(monkeypatch: pytest.
     assert missing_extra("pipeline") == "pipeline"
 
 
+def test_every_part_logs_in_the_form_that_is_asked_for() -> None:
+    for part in parts(log_format="json").values():
+        assert part.command[part.command.index("--log-format") + 1] == "json", part.name
+
+
 @pytest.mark.parametrize("name", [*OPTIONAL, "broker"])
 def test_a_file_beside_whoever_starts_it_is_not_taken_for_a_library(tmp_path: Path, name: str) -> None:
     (tmp_path / "msgspec.py").write_text("raise SystemExit('mine was imported')")

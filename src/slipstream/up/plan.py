@@ -217,9 +217,7 @@ def _downloads(choices: Choices, environment: Mapping[str, str]) -> Part:
     allowed = {} if "JOBS_ALLOW_NETWORKS" in environment else {"JOBS_ALLOW_NETWORKS": DEMO_NETWORK}
     return Part(
         name="downloads",
-        command=_slipstream(
-            *("jobs", "worker", "--log-format", choices.log_format),
-        ),
+        command=_slipstream("jobs", "worker", "--log-format", choices.log_format),
         environment=_shared(choices, environment) | _health_port(choices, "downloads") | allowed,
         url=_url(choices, "downloads"),
         health=_url(choices, "downloads") + READY,
@@ -232,7 +230,7 @@ def _downloads(choices: Choices, environment: Mapping[str, str]) -> Part:
 def _pipeline(choices: Choices, environment: Mapping[str, str]) -> Part:
     return Part(
         name="pipeline",
-        command=_slipstream("pipeline", "run"),
+        command=_slipstream("pipeline", "run", "--log-format", choices.log_format),
         environment=_shared(choices, environment) | _health_port(choices, "pipeline"),
         url=_url(choices, "pipeline"),
         health=_url(choices, "pipeline") + READY,
