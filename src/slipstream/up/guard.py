@@ -58,6 +58,10 @@ class Guard:
     def ended(self, group: int) -> None:
         """What its leader has left behind is killed."""
         self.kill(group)
+        self.forget(group)
+
+    def forget(self, group: int) -> None:
+        """There is none: nobody kills whoever gets its number next."""
         self._groups.discard(group)
         with contextlib.suppress(BrokenPipeError):  # the next `prepare` sees that it is gone
             self._tell(-group)

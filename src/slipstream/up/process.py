@@ -31,15 +31,7 @@ class Process:
         guard.prepare()
         self._guard = guard
         self._hear = hear
-        self._popen = subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            process_group=0,  # so that Ctrl-C reaches us alone, and a kill all of it
-            preexec_fn=guard.announce,  # noqa: PLW1509 - it writes a few bytes to a pipe, and takes no lock
-        )
+        self._popen = _Announced(command, environment, guard)
         assert self._popen.stdout is not None
         self.pid = self._popen.pid
         guard.began(self.pid)
@@ -93,3 +85,23 @@ class Process:
                 self._hear(line)
         finally:
             transport.close()
+
+
+class _Announced(subprocess.Popen[bytes]):
+    """Announced before it is known whether there is such a program: where there is none, that is taken back."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], guard: Guard) -> None:
+        try:
+            super().__init__(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                process_group=0,  # so that Ctrl-C reaches us alone, and a kill all of it
+                preexec_fn=guard.announce,  # it writes a few bytes to a pipe, and takes no lock
+            )
+        except OSError:
+            if self.pid is not None:
+                guard.forget(self.pid)
+            raise
