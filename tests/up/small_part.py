@@ -27,7 +27,8 @@ def small_part(
 ) -> Part:
     """`how`: `stubborn` ignores SIGTERM; `parent` has a child in its group; `exit=N` ends at once, and
     `refuse-if-told` with 2 while a file `NAME.refuse` is beside the diary; `slow` is not ready before `NAME.go` is. A
-    file `NAME.trouble` lets it take no work, `NAME.dead` be not alive, and `NAME.silent` not answer."""
+    file `NAME.trouble` lets it take no work, `NAME.dead` be not alive, and `NAME.silent` not answer;
+    with `NAME.mute` it answers only that it is alive."""
     port = free_port()
     return Part(
         name=name,
@@ -68,7 +69,7 @@ def main(name: str, port: int, diary: Path, how: list[str]) -> None:
 
     class Health(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            if is_told("silent"):
+            if is_told("silent") or (is_told("mute") and self.path == "/health/ready"):
                 self.close_connection = True
                 return
             is_well = not (is_told("dead") if self.path == "/health/live" else why_not_ready())

@@ -114,16 +114,19 @@ async def test_after_it_ran_well_the_pauses_begin_anew(tmp_path: Path, diary: Pa
         assert await up.stop() == 0
 
 
+@pytest.mark.parametrize(
+    ("how", "reason"), [("trouble", "the bus is away"), ("mute", "it does not answer")], ids=["trouble", "mute"]
+)
 @in_loop
-async def test_a_part_that_takes_no_work_any_more_waits_with_its_own_words_and_is_left_alone(
-    tmp_path: Path, diary: Path
+async def test_a_part_that_takes_no_work_any_more_waits_and_is_left_alone_as_long_as_it_is_alive(
+    tmp_path: Path, diary: Path, how: str, reason: str
 ) -> None:
-    trouble = tmp_path / "jobs.trouble"
+    trouble = tmp_path / f"jobs.{how}"
     async with supervised(tmp_path / "up", small_part("jobs", diary), health_every_ms=10, dead_after=2) as up:
         await up.told.until("jobs", "running")
         before = up.part("jobs")
         trouble.touch()
-        assert await up.told.until("jobs", "waiting") == "the bus is away"
+        assert await up.told.until("jobs", "waiting") == reason
         assert up.part("jobs").pid == before.pid
         trouble.unlink()
         await up.told.until("jobs", "running", times=2)

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 1.0
-ANSWER_S = 5.0
+ANSWER_S = 8.0
+"""More than the five seconds in which the jobs service asks all that it needs: then it says what does not answer."""
 OK = 200
 NOBODY = 0
 """Nothing was answered."""

@@ -167,15 +167,18 @@ class Keeper:
                 await self._watch(process, found)
 
     async def _watch(self, process: Process, found: AsyncIterator[Condition]) -> None:
-        dead = 0
+        dead = unready = 0
         async for condition in found:
             if self._stopping.is_set():
                 return
             dead = 0 if condition.is_alive else dead + 1
+            unready = 0 if condition.is_ready else unready + 1
             if condition.is_ready:
                 if not self.ready.is_set():
                     self._be_ready()
-            elif condition.reason or dead > 1:  # an answer that does not come is no news yet: the machine may be busy
+            elif (
+                condition.reason or unready > 1
+            ):  # an answer that does not come is no news yet: the machine may be busy
                 self.ready.clear()
                 self._enter("waiting", condition.reason or SILENT)
             if dead and dead == self._settings.dead_after:
