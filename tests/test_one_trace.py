@@ -77,7 +77,7 @@ class Web:
 
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers)
         self.url = f"http://127.0.0.1:{self._server.server_port}/page?secret=1"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def close(self) -> None:
         self._server.shutdown()

@@ -246,7 +246,7 @@ async def test_a_store_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> No
         assert await Slips(fast(store=str(path)), is_expected=False).look(Seen(now_ms=0)) == Seen(now_ms=0)
         async with open_shop(path):
             status, answer, _ = await ask(f"{url}/v2/slips")
-            assert (status, answer) == (200, {"slips": [], "more": False})
+            assert (status, answer) == (200, {"slips": [], "more": False, "types": []})
     await console.close()
 
 

@@ -69,6 +69,12 @@ class Lab:
         found = [decode(JobStatus, data) async for data in self._read("jobs.status")]
         return [status for status in found if status.job_id == job_id]
 
+    async def told(self, job_id: str, state: int) -> list[JobStatus]:
+        """When the last of them says so: the ledger knows before everybody is told."""
+        while not (statuses := await self.statuses(job_id)) or statuses[-1].state != state:
+            await asyncio.sleep(0.01)
+        return statuses
+
     async def logs(self, job_id: str) -> list[JobLog]:
         found = [decode(JobLog, data) async for data in self._read("jobs.logs")]
         return [log for log in found if log.job_id == job_id]

@@ -49,7 +49,7 @@ class Endpoint:
 @pytest.fixture
 def endpoint() -> Iterator[Endpoint]:
     endpoint = Endpoint()
-    thread = threading.Thread(target=endpoint.server.serve_forever)
+    thread = threading.Thread(target=endpoint.server.serve_forever, args=(0.01,))
     thread.start()
     yield endpoint
     endpoint.released.set()

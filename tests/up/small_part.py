@@ -87,7 +87,7 @@ def main(name: str, port: int, diary: Path, how: list[str]) -> None:
         with diary.open("a") as file:
             file.write(f"{name} child {child.pid}\n")
     server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Health)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     write("started")
     print(f"{name} says hello", flush=True)  # noqa: T201
     while True:

@@ -67,6 +67,7 @@ def test_one_type_is_chosen(open_page: OpenPage, site: Site) -> None:
 
 
 def test_a_type_is_found_however_many_of_another_are_newer(open_page: OpenPage, site: Site) -> None:
+    site.order("refund.v1", correlation_id="another-type")
     page = open_page(site.base, "#/slips")
     with page.expect_request("**/v2/slips?type=refund.v1*"):
         page.get_by_label("Type").select_option("refund.v1")
