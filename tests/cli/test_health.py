@@ -215,6 +215,16 @@ def test_a_pipeline_is_ready_when_its_queries_are_started(tmp_path: Path) -> Non
             assert found.says("/health/live") == {"status": "live"}
             counted = metric_names(found.get("/metrics")[1])
             assert {each.name for each in of_registry(pipeline_metrics)} <= counted
-            assert found.program.stop() == 0
+            kill_java_of(found.program.process.pid)
+            assert found.program.wait() == 1
+            said = found.program.said
+            assert "Error: Java, in which Spark runs, has ended with exit code -9; why is in tables/_spark.log" in said
     finally:
         server.kill()
+
+
+def kill_java_of(pid: int) -> None:
+    """The process of Spark itself: what Python's driver has started, and not what that has."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    (java,) = [int(child) for child in children if Path(f"/proc/{child}/exe").resolve().name == "java"]
+    os.kill(java, signal.SIGKILL)

@@ -37,3 +37,11 @@ def test_what_spark_raises_is_raised_and_not_said_whoever_sets_up_logs(
         query(spark).collect()
     assert "a secret" not in capfd.readouterr().err
     assert "a secret" not in caplog.text
+
+
+def test_java_has_room_for_the_code_that_small_batches_make(spark: SparkSession) -> None:
+    # With the first compiler alone it is 48 MB by default: 700 batches of a busy topic filled them, and Java ended.
+    assert spark._jvm is not None
+    pools = spark._jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()
+    room = sum(pool.getUsage().getMax() for pool in pools if pool.getName().startswith("Code"))
+    assert room >= 240 << 20

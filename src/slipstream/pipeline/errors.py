@@ -21,3 +21,7 @@ class TablesUnfit(PipelineError):
 
 class SparkUnreachable(PipelineError):
     """Nobody listens where Spark should be."""
+
+
+class SparkEnded(PipelineError):
+    """It was there, and is no more."""

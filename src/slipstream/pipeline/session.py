@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slipstream.pipeline.class_archive import archive_for
+from slipstream.pipeline.errors import SparkEnded
 from slipstream.pipeline.java import find_java
 from slipstream.pipeline.shipping import pack
 from slipstream.pipeline.spark_place import check_place, is_local, options_of
@@ -26,6 +28,9 @@ _CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 
 JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 """Those of `spark.driver.extraJavaOptions` come behind them, and are whoever's who wants some."""
+
+ENDING_S = 5.0
+"""How long a Java whose connections broke may take to be gone."""
 
 SESSION = {"spark.sql.session.timeZone": "UTC"}
 
@@ -47,8 +52,10 @@ LOCAL = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Tasks are Python's, and what is left is small: Java's second compiler takes longer than it saves.
-    JAVA_OPTIONS: "-XX:TieredStopAtLevel=1",
+    # Tasks are Python's, and what is left is small: Java's second compiler takes longer than it saves. Without it
+    # Java has room for 48 MB of compiled code, which the classes that Spark makes fill in minutes of small batches,
+    # and then it ends. This is the room that it has with both.
+    JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
     # Elsewhere it starts before our package is there.
     "spark.python.daemon.module": "slipstream.pipeline.daemon",
 }
@@ -60,7 +67,7 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """Stopped at the end. What its Java says goes to the file `said`, if there is one: in a terminal it would be
     in the way, and when something is wrong somebody wants to read it. Executors that are not of this machine are sent
-    our package. Raises InvalidPipeline and SparkUnreachable."""
+    our package. Raises InvalidPipeline, SparkUnreachable, and SparkEnded where its Java has ended meanwhile."""
     check_place(settings.master, settings.remote)
     _hush_pyspark()
     logging.getLogger("py4j").setLevel(logging.WARNING)  # which tells of every connection that it closes
@@ -75,8 +82,26 @@ def spark_session(
                 spark.sparkContext.addPyFile(str(pack(Path(scratch))))
                 check_executors(spark)
             yield spark
+        except Exception as error:
+            if (code := _java_exit_code(spark, error)) is not None:
+                where = f"; why is in {said}" if said is not None else ""
+                raise SparkEnded(f"Java, in which Spark runs, has ended with exit code {code}{where}") from error
+            raise
         finally:
-            spark.stop()
+            if _java_exit_code(spark) is None:
+                spark.stop()
+
+
+def _java_exit_code(spark: SparkSession, error: Exception | None = None) -> int | None:
+    """None: it runs, or is not ours. A connection that broke tells of its end before the system does."""
+    gateway = getattr(getattr(spark, "_sc", None), "_gateway", None)  # a session of Spark Connect has none
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if process is None:
+        return None
+    if isinstance(error, ConnectionError) or type(error).__module__.startswith("py4j"):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(ENDING_S)
+    return process.poll()
 
 
 def _hush_pyspark() -> None:
