@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -27,7 +28,7 @@ def test_overview(open_page: OpenPage, request: pytest.FixtureRequest, picture: 
         up.wait_for("^open http")
         broker = ServerProcess(tmp_path)
         broker.port = int(up.part("broker").url.rpartition(":")[2])
-        with visited(broker):
+        with contextlib.closing(broker.client), visited(broker):
             time.sleep(SEEN_S / 2)
             command = [sys.executable, "-m", "slipstream", "demo", "--data", str(tmp_path)]
             subprocess.run(command, env=plain_environment(), check=True, capture_output=True)
