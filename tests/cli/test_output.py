@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from slipstream import client
-from slipstream.cli.output import client_exit_code, payload_text
+from slipstream.cli.output import Output, client_exit_code, payload_text, warn_if
 from tests.cli.commands import Commands
 from tests.conftest import StartServer
 
@@ -80,3 +80,31 @@ def test_payloads_are_one_line_whatever_is_in_them() -> None:
     assert payload_text(b"a\tb\x00") == r"a\tb\x00"
     assert payload_text(b"\xff") == "base64:/w=="
     assert payload_text("grün 🙂".encode()) == "grün 🙂"
+
+
+JOB = "01a1ec8f-e179-7ca5-9e3e-5b9f9f3c805e"
+
+
+@pytest.mark.parametrize("width", [100, 80, 40])
+def test_a_narrow_terminal_cuts_the_last_column_and_no_other(width: int, capsys: pytest.CaptureFixture[str]) -> None:
+    output = Output(as_json=False)
+    output.out.width = width
+    said = "DOWNLOAD_HTTP_STATUS: the server answered 404"
+    output.table(
+        ["JOB", ">OF", "STATE", "LAST ERROR"], [(JOB, 2, warn_if(True, "partial"), said), (JOB, 1, "done", "")]
+    )
+    lines = capsys.readouterr().out.splitlines()
+    if width == 100:
+        assert lines[1].split() == [JOB, "2", "partial", *said.split()]
+    elif width == 80:
+        assert lines[1].startswith(f"{JOB}   2  partial  DOWNLOAD_HTTP_STATUS")
+        assert lines[1].endswith("…")
+    else:
+        rows = "\n".join(lines).split("\n\n")
+        assert rows[0].splitlines() == [
+            f"JOB         {JOB}",
+            "OF          2",
+            "STATE       partial",
+            f"LAST ERROR  {said}",
+        ]
+        assert rows[1].splitlines() == [f"JOB         {JOB}", "OF          1", "STATE       done"]

@@ -91,6 +91,21 @@ def test_once_everything_runs_there_is_a_table_and_lines_are_shown(terminal: Ter
     assert "broker   | somebody came" in terminal.text
 
 
+def test_who_types_commands_is_told_where_the_parts_are_if_not_where_they_usually_are() -> None:
+    assert "export" not in started(PARTS)
+    moved = [Part(name="jobs", command=("x",), url="http://127.0.0.1:9090"), *PARTS]
+    assert "for commands in other terminals: export JOBS_URL=http://127.0.0.1:9090\n" in started(moved)
+
+
+def started(parts: list[Part]) -> str:
+    out = io.StringIO()
+    page = TextPage(Console(file=out, width=100, highlight=False), [part.name for part in parts])
+    UpShow(page, parts, URL, None).started(
+        [PartStatus(name=part.name, state="running", url=part.url) for part in parts]
+    )
+    return out.getvalue()
+
+
 def test_a_part_that_comes_back_and_one_that_does_not_end_are_said(terminal: Terminal) -> None:
     terminal.show.changed(status("broker", "running"))
     terminal.show.started([status("broker", "running")])

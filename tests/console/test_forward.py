@@ -71,6 +71,9 @@ class Upstream:
         await response.write(b"data: first\n\n")
         try:
             await self.go_on.wait()
+            if "breaks" in request.query:
+                assert request.transport is not None
+                request.transport.close()
             while True:
                 await response.write(b"data: more\n\n")
                 await asyncio.sleep(0.01)
@@ -154,6 +157,24 @@ async def test_events_arrive_one_by_one_and_end_there_when_nobody_listens_here()
             assert await answer.content.readuntil(b"more\n")
             assert not upstream.gone.is_set()
         await upstream.gone.wait()
+
+
+def test_events_of_one_who_is_killed_end_for_who_follows_them(caplog: pytest.LogCaptureFixture) -> None:
+    @in_loop
+    async def story() -> None:
+        async with (
+            between() as (upstream, _, url),
+            aiohttp.ClientSession() as session,
+            session.get(f"{url}/events?breaks") as answer,
+        ):
+            await answer.content.readline()
+            upstream.go_on.set()
+            await answer.read()
+
+    story()
+    (line,) = [record for record in caplog.records if record.name.startswith("slipstream")]
+    assert line.getMessage().startswith("the broker at http://127.0.0.1:")
+    assert "broke off in the middle of an answer" in line.getMessage()
 
 
 @in_loop

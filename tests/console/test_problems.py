@@ -230,6 +230,10 @@ def test_jobs_that_failed() -> None:
     one = only(jobs=JobsSeen(failed=1, newest_id="j-1", newest_reason="not found"))
     assert (one.text, one.detail, one.link) == ("1 job failed lately", "j-1: not found", "#/jobs/j-1")
     assert only(jobs=JobsSeen(failed=3, newest_id="j-3")).link == "#/jobs?state=failed"
+    partial = only(jobs=JobsSeen(partial=1, newest_id="j-4"))
+    assert (partial.text, partial.link) == ("1 job failed lately in part", "#/jobs/j-4")
+    assert only(jobs=JobsSeen(partial=2, newest_id="j-4")).link == "#/jobs?state=partial"
+    assert only(jobs=JobsSeen(failed=1, partial=2, newest_id="j-4")).text == "3 jobs failed lately, 2 of them in part"
 
 
 def test_a_table_is_behind_when_it_has_something_to_read_and_is_not_written() -> None:

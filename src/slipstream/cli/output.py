@@ -13,9 +13,11 @@ from typing import Any, TypeVar
 
 import msgspec
 import rich_click as click
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from slipstream.api import DeadLetterItem, FetchedMessage, LogMessage
 
@@ -31,6 +33,10 @@ RETRY_FOR_MS = 3_000
 
 WIDE = 1_000
 """Columns where nobody looks: a pipe gets whole lines."""
+GAP = 2
+"""Between two columns."""
+LAST_MIN = 20
+"""Characters of the last column that are worth a line."""
 
 
 class _Console(Console):
@@ -62,14 +68,42 @@ class Output:
         self.err.print(text)
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """Columns whose name starts with `>` hold numbers, and are aligned on the right."""
+        """Columns whose name starts with `>` hold numbers, and are aligned on the right.
+
+        Where a terminal is too narrow the last column is cut, which is the longest text; where even that does not do,
+        every row is a block: half an id is none.
+        """
+        names = [column.removeprefix(">") for column in columns]
+        texts = [[_text(cell) for cell in row] for row in rows]
+        widths = [max(map(cell_len, column)) for column in zip(names, *_plain(texts), strict=True)]
+        room = self.out.width - sum(widths[:-1]) - GAP * (len(widths) - 1)
+        if len(names) > 2 and room < min(widths[-1], LAST_MIN):
+            self._blocks(names, texts)
+            return
         table = Table(box=None, pad_edge=False, header_style="bold")
-        for column in columns:
-            number = column.startswith(">")
-            table.add_column(column.removeprefix(">"), justify="right" if number else "left", no_wrap=True)
-        for row in rows:
-            table.add_row(*(cell if isinstance(cell, Marked) else escape(one_line(str(cell))) for cell in row))
+        for name, column, width in zip(names, columns, [*widths[:-1], None], strict=True):
+            justify = "right" if column.startswith(">") else "left"
+            table.add_column(name, justify=justify, no_wrap=True, min_width=width)  # type: ignore[arg-type]
+        for row in texts:
+            table.add_row(*row)
         self.out.print(table)
+
+    def _blocks(self, names: Sequence[str], rows: Sequence[Sequence[Text]]) -> None:
+        width = max(map(cell_len, names))
+        for index, row in enumerate(rows):
+            if index:
+                self.out.print()
+            for name, text in zip(names, row, strict=True):
+                if text.plain:
+                    self.out.print(Text.assemble((f"{name:<{width}}  ", "bold"), text), soft_wrap=True)
+
+
+def _text(cell: object) -> Text:
+    return Text.from_markup(cell) if isinstance(cell, Marked) else Text(one_line(str(cell)))
+
+
+def _plain(rows: Sequence[Sequence[Text]]) -> list[list[str]]:
+    return [[text.plain for text in row] for row in rows]
 
 
 class Marked(str):

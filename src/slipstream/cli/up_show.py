@@ -21,6 +21,7 @@ from rich.text import Text
 from slipstream.cli.output import WIDE, counted, one_line
 from slipstream.cli.unblocked import unblocked
 from slipstream.up.part import Part, PartStatus, State
+from slipstream.up.plan import HOST, PORTS
 
 COLOURS = ("cyan", "green", "magenta", "blue", "bright_cyan", "bright_magenta", "bright_blue")
 """Of names; yellow and red are for trouble."""
@@ -119,6 +120,7 @@ class UpShow:
         self._page = page
         self._panel = panel
         self._console_url = console_url
+        self._parts = parts
         self._patience = {part.name: part.patience for part in parts}
         self._told: dict[str, tuple[State, str]] = {}
         self._began: dict[str, float] = {}
@@ -210,11 +212,23 @@ class UpShow:
     def _invitation(self) -> Iterator[RenderableType]:
         if self._console_url:
             yield Text.assemble("open ", (self._console_url, "bold underline"))
+        if elsewhere := _elsewhere(self._parts):
+            yield Text.assemble("for commands in other terminals: ", (f"export {elsewhere}", "bold"))
         yield Text("slipstream demo, in another terminal, gives it something to do; Ctrl-C stops it", "dim")
         yield ""
 
     def _up(self, text: str, style: str = "") -> None:
         self._page.line(SUPERVISOR, text, style)
+
+
+def _elsewhere(parts: Sequence[Part]) -> str:
+    """What commands have to be told, where a part is not at its usual address."""
+    urls = {part.name: part.url for part in parts}
+    usual = {name: f"http://{HOST}:{port}" for name, port in PORTS.items()}
+    names = {"SLIPSTREAM_URL": "broker", "JOBS_URL": "jobs"}
+    return " ".join(
+        f"{name}={urls[part]}" for name, part in names.items() if urls.get(part, usual[part]) != usual[part]
+    )
 
 
 class Panel:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
+from slipstream.api.media import EVENTS
 from slipstream.console.answers import Refused, error_answer, refusal
 from slipstream.durations import duration_text
 
@@ -115,7 +116,10 @@ class Forwarder:
             if exchange.started:
                 # Too late for words: that it is not complete shows in how it ends.
                 log.warning("%s at %s broke off in the middle of an answer: %s", self._what, self.url, error)
-                raise
+                if not exchange.is_stream:
+                    raise
+                await send({"type": "http.response.body", "body": b""})  # whoever follows it begins anew by themselves
+                return
             await self._say_away(scope, receive, send, error)
 
     def _client(self) -> aiohttp.ClientSession:
@@ -238,8 +242,11 @@ class _Exchange:
         self._reword = reword
         self._request = request
         self.started = False
+        self.is_stream = False
+        """Of events, of which none is cut in two where it ends."""
 
     async def pass_on(self, answer: aiohttp.ClientResponse) -> None:
+        self.is_stream = answer.content_type == EVENTS
         begun = b""
         if self._reword is not None and answer.status >= 400:
             begun = await _beginning(answer.content, ERROR_BYTES_MAX)

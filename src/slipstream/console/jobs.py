@@ -53,19 +53,20 @@ class Jobs(Noun):
         since_ms = time.time_ns() // 1_000_000 - self._failed_ms
         try:
             async with JobsClient(self._url, self._token) as client:
-                page = await client.jobs(state="failed", limit=LOOKED_AT)
+                pages = [await client.jobs(state=state, limit=LOOKED_AT) for state in ("failed", "partial")]
         except ServiceUnreachable as error:
             if not self._is_expected:
                 return seen
             raise Refused("UNAVAILABLE", str(error)) from error
         except ServiceError as error:
             raise Refused("UNAVAILABLE", str(error)) from error
-        failed = [job for job in page.jobs if job.updated_ms >= since_ms]
-        if not failed:
+        failed, partial = ([job for job in page.jobs if job.updated_ms >= since_ms] for page in pages)
+        if not failed and not partial:
             return seen
-        newest = max(failed, key=lambda job: job.updated_ms)
+        newest = max([*failed, *partial], key=lambda job: job.updated_ms)
         reason = newest.last_error_message or newest.last_error_code
-        return replace(seen, jobs=JobsSeen(failed=len(failed), newest_id=newest.job_id, newest_reason=reason))
+        found = JobsSeen(failed=len(failed), partial=len(partial), newest_id=newest.job_id, newest_reason=reason)
+        return replace(seen, jobs=found)
 
     async def search(self, text: str) -> list[SearchHit]:
         try:

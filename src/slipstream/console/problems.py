@@ -81,6 +81,8 @@ class PausedStep(msgspec.Struct, frozen=True, kw_only=True):
 class JobsSeen(msgspec.Struct, frozen=True, kw_only=True):
     failed: int = 0
     """Lately."""
+    partial: int = 0
+    """Of which some resources could not be had."""
     newest_id: str = ""
     newest_reason: str = ""
 
@@ -257,11 +259,16 @@ def _of_slips(seen: Seen) -> Iterator[Weighed]:
 
 def _of_jobs(seen: Seen) -> Iterator[Weighed]:
     jobs = seen.jobs
-    if jobs.failed:
-        text = f"{_count(jobs.failed, 'job')} failed lately"
-        link = f"#/jobs/{_path(jobs.newest_id)}" if jobs.failed == 1 else "#/jobs?state=failed"
+    count = jobs.failed + jobs.partial
+    if count:
+        text = f"{_count(count, 'job')} failed lately"
+        if jobs.partial:
+            text += " in part" if not jobs.failed else f", {jobs.partial:,} of them in part"
+        link = f"#/jobs?state={'failed' if jobs.failed else 'partial'}"
+        if count == 1:
+            link = f"#/jobs/{_path(jobs.newest_id)}"
         detail = f"{jobs.newest_id}: {jobs.newest_reason}" if jobs.newest_reason else jobs.newest_id
-        yield jobs.failed, Problem(level="warning", text=text, detail=detail, link=link)
+        yield count, Problem(level="warning", text=text, detail=detail, link=link)
 
 
 def _of_tables(seen: Seen, limits: Thresholds) -> Iterator[Weighed]:

@@ -61,6 +61,10 @@ def test_what_was_searched_for_is_chosen_by_keyboard(open_page: OpenPage, shared
     page.keyboard.press("Escape")
     expect(page.locator("#search-text")).to_be_focused()
     expect(page.locator("#search-hits")).to_be_hidden()
+    page.keyboard.press("Enter")
+    expect(hits.first).to_be_focused()
+    page.locator("#search-text").press("x")
+    expect(page.locator("#search-hits")).to_be_hidden()
 
 
 def test_an_answer_to_a_search_that_comes_late_leads_nobody_away(

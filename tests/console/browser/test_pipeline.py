@@ -62,6 +62,19 @@ def test_numbers_are_shown_as_they_are(open_page: OpenPage, site: Site) -> None:
     expect(cells.nth(2)).to_have_class(re.compile("number"))
 
 
+def test_a_row_is_a_line_however_long_its_values_are(open_page: OpenPage, site: Site) -> None:
+    page = open_page(site.base, "#/pipeline/sql")
+    page.get_by_label("SQL", exact=True).fill("select repeat('a word ', 40) as long, 'short' as short")
+    page.get_by_role("button", name="Run", exact=True).click()
+    cell = page.get_by_role("region", name="answer").get_by_role("cell").first
+    expect(cell.locator("span")).to_have_attribute("title", "a word " * 40)
+    box = cell.bounding_box()
+    assert box is not None
+    assert box["height"] < 50
+    page.get_by_role("button", name="Slowest steps").click()
+    expect(page.get_by_role("region", name="answer")).to_have_count(0)
+
+
 def test_a_long_answer_is_shown_a_stretch_at_a_time_and_copied_whole(open_page: OpenPage, site: Site) -> None:
     page = open_page(site.base, "#/pipeline/sql?q=select+*+from+range(350)")
     page.get_by_label("rows at most").select_option("1,000 rows at most")

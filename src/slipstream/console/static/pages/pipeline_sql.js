@@ -47,6 +47,9 @@ export function sql(root, { query, signal }) {
   const use = (text) => {
     box.value = text;
     box.focus();
+    // What is shown was the answer to another question.
+    answer = error = null;
+    view.update();
   };
 
   async function run() {
@@ -62,7 +65,7 @@ export function sql(root, { query, signal }) {
       stretch.restart();
       keep({ sql: asked, at: Date.now(), rows: found.rows.length, more: found.more });
     } catch (failure) {
-      if (failure.name !== "AbortError") error = failure;
+      error = failure.name === "AbortError" ? { message: "Stopped: nobody waits for the answer any more.", code: "nothing was changed" } : failure;
       answer = null;
     } finally {
       asking = null;

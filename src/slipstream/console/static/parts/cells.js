@@ -5,8 +5,6 @@ import { table } from "./table.js";
 
 const TIME = /^(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(\.\d+)?(Z|\+00:00)?$/;
 const TEXT_CHARS = 160;
-/** As long as an id: such are never broken. */
-const LINE_CHARS = 40;
 
 /** `columns` are names; `numbers` says which of them are numbers. */
 export function cells(columns, numbers, rows, { label, empty }) {
@@ -24,8 +22,7 @@ function cell(value) {
   const text = typeof value === "string" ? value : JSON.stringify(value);
   const time = TIME.exec(text);
   if (time) return h("span", { class: "when", title: `${text} (UTC)` }, `${time[1]} ${time[2]}`);
-  if (text.length <= LINE_CHARS) return h("span", { class: "when" }, text);
-  return text.length > TEXT_CHARS ? h("span", { title: text }, text.slice(0, TEXT_CHARS) + "…") : text;
+  return h("span", { title: text }, text.length > TEXT_CHARS ? text.slice(0, TEXT_CHARS) + "…" : text);
 }
 
 /** As it is, for a year or an id is a number too; fractions as far as they can be read. */

@@ -18,6 +18,7 @@ export function beginSearch() {
   });
   hits.addEventListener("click", (event) => event.target.closest("a") && close(true));
   form.addEventListener("keydown", onKey);
+  text.addEventListener("input", () => close(false)); // what is listed was found for other words
   document.addEventListener("click", (event) => form.contains(event.target) || close(false));
   document.addEventListener("keydown", (event) => {
     const isTyping = event.target.closest?.("input, textarea, select, [contenteditable]");
