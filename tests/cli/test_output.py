@@ -20,6 +20,7 @@ def test_no_server_is_5_and_says_what_to_do(cli: Commands) -> None:
         unused.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{unused.getsockname()[1]}"
         result = cli.run("topic", "list", "--server", address, expect=5)
+    assert f"cannot reach {address} for /v2/topics: Connection refused; is the server running there?" in result.stderr
     assert "slipstream serve" in result.stderr
     assert result.stdout == ""
 

@@ -149,6 +149,8 @@ class UpShow:
         if status.state == "starting" and entered:
             self._began[status.name] = time.monotonic()
             self._held.pop(status.name, None)
+        if status.state == "running" and entered:
+            self._held.pop(status.name, None)
         if status.reason and status.state in {"crashed", "stopped"}:
             self._show_held(status.name)
         if status.state != "stopped" or status.reason or status.name in self._began:
@@ -156,6 +158,9 @@ class UpShow:
 
     def started(self, parts: Sequence[PartStatus]) -> None:
         self._has_started = True
+        for status in parts:
+            if status.state == "running":  # how it has started is of no interest when it crashes, some day
+                self._held.pop(status.name, None)
         if self._panel is not None:
             self._panel.close()
         if isinstance(self._page, TextPage):

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import email.utils
 import logging
+import os
 import re
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -190,7 +191,7 @@ class Transport:
             yield
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise ConnectionFailed(
-                f"cannot reach {where}: {error}; is the server running there?", sent=False
+                f"cannot reach {where}: {_reason(error)}; is the server running there?", sent=False
             ) from error
         except (aiohttp.InvalidURL, UnicodeError) as error:  # a name that cannot be one is found when it is looked up
             raise self._no_address(error) from error
@@ -211,6 +212,12 @@ class Transport:
             return _decoder(kind).decode(answer.body)
         except UNREADABLE as error:
             raise nonsense(what, error) from error
+
+
+def _reason(error: Exception) -> str:
+    """In the system's words, where they are known: aiohttp's own tell what it was about to do."""
+    number = getattr(getattr(error, "os_error", None), "errno", None)
+    return os.strerror(number) if number is not None and number > 0 else str(error)
 
 
 def nonsense(what: str, error: Exception) -> SlipstreamError:
