@@ -43,6 +43,7 @@ MAY_NOT_KNOW: dict[str, set[str]] = {
     "threads": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
     "endings": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
     "origins": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
+    "metric_sets": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
     "listening": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
     "handling": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
     "spans": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import weakref
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+from slipstream.metric_sets import MetricSets
 
 LATENCY_MS = (0.25, 0.5, 1, 2, 5, 10, 20, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000)
 
@@ -37,12 +37,4 @@ class BusMetrics:
         )
 
 
-_sets: weakref.WeakKeyDictionary[CollectorRegistry, BusMetrics] = weakref.WeakKeyDictionary()
-
-
-def metrics_in(registry: CollectorRegistry | None) -> BusMetrics:
-    registry = REGISTRY if registry is None else registry
-    found = _sets.get(registry)
-    if found is None:
-        found = _sets[registry] = BusMetrics(registry)
-    return found
+metrics_in = MetricSets(BusMetrics)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import weakref
-
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from slipstream.metric_sets import MetricSets
 
 
 class ConsoleMetrics:
@@ -27,15 +27,7 @@ class ConsoleMetrics:
         )
 
 
-_sets: weakref.WeakKeyDictionary[CollectorRegistry, ConsoleMetrics] = weakref.WeakKeyDictionary()
-
-
-def metrics_in(registry: CollectorRegistry | None) -> ConsoleMetrics:
-    registry = REGISTRY if registry is None else registry
-    found = _sets.get(registry)
-    if found is None:
-        found = _sets[registry] = ConsoleMetrics(registry)
-    return found
+metrics_in = MetricSets(ConsoleMetrics)
 
 
 class CountedRequests:

@@ -6,12 +6,12 @@ from __future__ import annotations
 import functools
 import math
 import time
-import weakref
 from typing import TYPE_CHECKING
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from slipstream.jobs.errors import JobsError
+from slipstream.metric_sets import MetricSets
 
 if TYPE_CHECKING:
     from slipstream.jobs.ledger import Ledger
@@ -37,16 +37,7 @@ class JobMetrics:
         self.stored = self.tasks.labels("stored", "")
 
 
-_by_registry: weakref.WeakKeyDictionary[CollectorRegistry, JobMetrics] = weakref.WeakKeyDictionary()
-
-
-def metrics_in(registry: CollectorRegistry | None) -> JobMetrics:
-    """Those of a registry are made once, however many workers count in it. None is Prometheus' usual one."""
-    registry = registry or REGISTRY
-    found = _by_registry.get(registry)
-    if found is None:
-        found = _by_registry[registry] = JobMetrics(registry)
-    return found
+metrics_in = MetricSets(JobMetrics)
 
 
 class ServiceMetrics:
@@ -93,12 +84,4 @@ class _Counts:
         return self._counts.get(state, 0)
 
 
-_by_registry_of_services: weakref.WeakKeyDictionary[CollectorRegistry, ServiceMetrics] = weakref.WeakKeyDictionary()
-
-
-def service_metrics_in(registry: CollectorRegistry | None) -> ServiceMetrics:
-    registry = registry or REGISTRY
-    found = _by_registry_of_services.get(registry)
-    if found is None:
-        found = _by_registry_of_services[registry] = ServiceMetrics(registry)
-    return found
+service_metrics_in = MetricSets(ServiceMetrics)

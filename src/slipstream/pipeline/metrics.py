@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from slipstream.metric_sets import MetricSets
 from slipstream.pipeline.watch import Watch
 
 if TYPE_CHECKING:
@@ -99,12 +99,4 @@ class Counting(Watch):
         return 0.0 if self._lag.get(query) == 0 else max(0.0, self._clock() - self._batch_at[query])
 
 
-_sets: weakref.WeakKeyDictionary[CollectorRegistry, PipelineMetrics] = weakref.WeakKeyDictionary()
-
-
-def metrics_in(registry: CollectorRegistry | None) -> PipelineMetrics:
-    registry = REGISTRY if registry is None else registry
-    found = _sets.get(registry)
-    if found is None:
-        found = _sets[registry] = PipelineMetrics(registry)
-    return found
+metrics_in = MetricSets(PipelineMetrics)

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-import weakref
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+from slipstream.metric_sets import MetricSets
 
 DURATION_MS = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000)
 
@@ -32,12 +32,4 @@ class SlipMetrics:
         )
 
 
-_sets: weakref.WeakKeyDictionary[CollectorRegistry, SlipMetrics] = weakref.WeakKeyDictionary()
-
-
-def metrics_in(registry: CollectorRegistry | None) -> SlipMetrics:
-    registry = REGISTRY if registry is None else registry
-    found = _sets.get(registry)
-    if found is None:
-        found = _sets[registry] = SlipMetrics(registry)
-    return found
+metrics_in = MetricSets(SlipMetrics)
