@@ -76,14 +76,14 @@ class Output:
         names = [column.removeprefix(">") for column in columns]
         texts = [[_text(cell) for cell in row] for row in rows]
         widths = [max(map(cell_len, column)) for column in zip(names, *_plain(texts), strict=True)]
-        room = self.out.width - sum(widths[:-1]) - GAP * (len(widths) - 1)
+        room = max(1, self.out.width - sum(widths[:-1]) - GAP * (len(widths) - 1))
         if len(names) > 2 and room < min(widths[-1], LAST_MIN):
             self._blocks(names, texts)
             return
         table = Table(box=None, pad_edge=False, header_style="bold")
-        for name, column, width in zip(names, columns, [*widths[:-1], None], strict=True):
-            justify = "right" if column.startswith(">") else "left"
-            table.add_column(name, justify=justify, no_wrap=True, min_width=width)  # type: ignore[arg-type]
+        for name, column, width in zip(names, columns, [*widths[:-1], min(widths[-1], room)], strict=True):
+            number = column.startswith(">")
+            table.add_column(name, justify="right" if number else "left", no_wrap=True, width=width)
         for row in texts:
             table.add_row(*row)
         self.out.print(table)

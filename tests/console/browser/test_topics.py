@@ -86,7 +86,7 @@ def test_it_is_deleted_only_by_its_name(
 
 
 def test_a_message_is_produced_with_the_keyboard_alone(open_page: OpenPage, shared: ServerProcess, topic: str) -> None:
-    page = open_page(shared.base, "#/topics")
+    page = open_page(shared.base, f"#/topics?search={topic}")
     page.get_by_role("link", name=topic, exact=True).focus()
     page.keyboard.press("Enter")
     expect(page.locator("main")).to_be_focused()
@@ -121,6 +121,7 @@ def test_the_list_is_filtered_and_remembers_it_in_its_address(
 ) -> None:
     shared.create(f"{topic}-other")
     page = open_page(shared.base, "#/topics")
+    page.get_by_role("searchbox", name="Name").fill(topic)
     expect(page.get_by_role("link", name=topic, exact=True)).to_be_visible()
     page.get_by_role("searchbox", name="Name").fill(f"{topic}-oth")
     expect(page.get_by_role("link", name=topic, exact=True)).to_have_count(0)
@@ -131,7 +132,7 @@ def test_the_list_is_filtered_and_remembers_it_in_its_address(
 
 def test_a_phone_shows_it_without_scrolling_sideways(open_page: OpenPage, shared: ServerProcess, topic: str) -> None:
     shared.produce(topic, "x" * 400, key="k" * 200)
-    for place in ("#/topics", f"#/topics/{topic}", f"#/topics/{topic}/0/0"):
+    for place in (f"#/topics?search={topic}", f"#/topics/{topic}", f"#/topics/{topic}/0/0"):
         page = open_page(shared.base, place, size=PHONE)
         expect(page.get_by_role("link", name=topic).or_(page.get_by_role("heading", name=topic)).first).to_be_visible()
         expect(page.locator(".skeleton")).to_have_count(0)
