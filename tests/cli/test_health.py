@@ -72,18 +72,18 @@ class Part:
         found: dict[str, Any] = json.loads(self.get(path)[1])
         return found
 
-    def until(self, path: str, status: str) -> dict[str, Any]:
+    def until(self, path: str, status: str, reason: str = "") -> dict[str, Any]:
         deadline = time.monotonic() + PATIENCE_S
         said: object = None
         while time.monotonic() < deadline:
             with contextlib.suppress(urllib.error.URLError):
                 found = self.says(path)
-                if found["status"] == status:
+                if found["status"] == status and reason in found.get("reason", ""):
                     return found
                 said = found
             assert self.program.process.poll() is None, self.program.said
             time.sleep(0.02)
-        raise AssertionError(f"{path} never said {status}, but {said}\n{self.program.said}")
+        raise AssertionError(f"{path} never said {status} {reason}, but {said}\n{self.program.said}")
 
 
 @contextlib.contextmanager
@@ -210,7 +210,7 @@ def test_a_pipeline_is_ready_when_its_queries_are_started(tmp_path: Path) -> Non
     server.start()
     try:
         with part(tmp_path, "pipeline", "run", SLIPSTREAM_URL=server.base, PIPELINE_TABLES="tables") as found:
-            assert "Spark" in found.until("/health/ready", "starting")["reason"]
+            found.until("/health/ready", "starting", "Spark is being started")
             found.until("/health/ready", "ready")
             assert found.says("/health/live") == {"status": "live"}
             counted = metric_names(found.get("/metrics")[1])
