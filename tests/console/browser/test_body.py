@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.console.browser.conftest import OpenPage
 from tests.console.browser.site import Site
@@ -106,6 +106,20 @@ def test_protobuf_of_download_jobs_is_decoded(open_page: OpenPage, site: Site) -
     expect(page.get_by_role("heading", name="DownloadTask")).to_be_visible()
     page.get_by_role("button", name="Bytes").click()
     expect(page.get_by_label("the body as Bytes")).to_contain_text("0000  0a 24")
+
+
+def test_a_page_that_is_drawn_again_meanwhile_still_shows_what_was_decoded(open_page: OpenPage, site: Site) -> None:
+    site.job({"photo-4": "/ok/120"})
+    page = open_page(site.base, f"#/topics/{TASKS}")
+    held: list[Route] = []
+    page.route("**/v2/decoded", lambda route: held.append(route))  # noqa: PLW0108 - a built-in takes no mark of Playwright
+    with page.expect_request("**/v2/decoded"):
+        page.get_by_role("region", name="messages", exact=True).locator("tbody tr").first.click()
+    page.evaluate("const shown = document.querySelector('message-body'); shown.data = { ...shown.data }")
+    expect(page.get_by_label("the body as Bytes")).to_be_visible()
+    (request,) = held
+    request.continue_()
+    expect(page.get_by_label("the body as Protobuf")).to_contain_text("photo-4")
 
 
 def test_protobuf_that_is_none_is_shown_as_bytes(

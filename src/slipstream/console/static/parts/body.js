@@ -20,11 +20,11 @@ class MessageBody extends HTMLElement {
   #decoded = null;
 
   set data(data) {
-    const before = this.#data;
+    // The page is drawn again and again: the same message is left as it is, with what the server is being asked of it.
+    if (this.isConnected && isSame(this.#data, data)) return;
     this.#data = data;
     // Of those that are only drawn to be compared with the one that is there, none asks the server.
-    if (!this.isConnected || (before.value === data.value && before.topic === data.topic)) return;
-    this.#begin();
+    if (this.isConnected) this.#begin();
   }
 
   get data() {
@@ -43,13 +43,16 @@ class MessageBody extends HTMLElement {
   }
 
   async #decode(data) {
+    let found;
     try {
       const decoded = await post("/v2/decoded", { topic: data.topic, value: base64Of(data.value, data.encoding) });
-      this.#decoded = { ...decoded, text: JSON.stringify(decoded.message) };
+      found = { ...decoded, text: JSON.stringify(decoded.message) };
     } catch (error) {
-      this.#decoded = { error };
+      found = { error };
     }
-    if (this.#data === data) this.#draw();
+    if (this.#data !== data) return; // another message is shown by now
+    this.#decoded = found;
+    this.#draw();
   }
 
   #forms() {
@@ -136,6 +139,8 @@ class MessageBody extends HTMLElement {
     return h("button", { type: "button", onclick: see }, "Show all of it");
   }
 }
+
+const isSame = (one, other) => ["topic", "value", "encoding"].every((name) => one[name] === other[name]);
 
 const plain = (pieces) => pieces.map(([, text]) => text).join("");
 
