@@ -68,7 +68,7 @@ async def test_killed_half_way_and_started_again_each_slip_is_run_again_once(tmp
     make_table(tables, "slip_runs", [failed_run(each, number) for number, each in enumerate(FAILED)])
     async with open_shop(store) as made:
         await fail(made, *FAILED)
-        process = await start(tables, store, "--yes", "--rate", "2")
+        process = await start(tables, store, "--yes", "--rate", "0.5")
         assert (await made.ended(FAILED[1], run=1)).kind == "completed"
         process.kill()
         _, err = await process.communicate()
