@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import json
 import os
@@ -18,6 +19,7 @@ from click.shell_completion import ShellComplete
 from slipstream.cli import main
 from slipstream.cli.jobs_submit import manifest_of
 from tests.cli.job_site import Jobs, Process, Web, running, until, web_server
+from tests.program import Program
 from tests.server_process import ServerProcess
 
 TOKEN = "let-me-in"
@@ -184,13 +186,25 @@ def test_a_log_may_be_long() -> None:
 # Watching
 
 
+@contextlib.contextmanager
+def watching(jobs: Jobs, *arguments: str) -> Iterator[Program]:
+    """A process, for what is to happen once it has said something; at the end it ends by itself, and well."""
+    environment = os.environ | {"JOBS_URL": jobs.url, "NO_COLOR": "1"}
+    started = Program([sys.executable, "-m", "slipstream", "jobs", "watch", *arguments], environment)
+    try:
+        yield started
+        assert started.wait() == 0, started.said
+    finally:
+        started.kill()
+
+
 def test_watching_prints_a_line_whenever_something_changed(jobs: Jobs) -> None:
     with web_server() as web:
         job_id = jobs.submit(f"{web.url}/slow/a", f"{web.url}/ok/b")
-        timer = threading.Timer(1.2, web.go.set)
-        timer.start()
-        lines = jobs.said("watch", job_id).splitlines()
-        timer.join()
+        with watching(jobs, job_id) as watcher:
+            watcher.wait_for(f"^{job_id} in_progress: 1 of 2 completed$")
+            web.go.set()
+    lines = watcher.said.splitlines()
     assert lines[-1] == f"{job_id} completed: 2 of 2 completed"
     assert f"{job_id} in_progress: 1 of 2 completed" in lines
     assert len(lines) == len(set(lines))
@@ -200,11 +214,11 @@ def test_watching_without_a_name_is_about_all_that_have_not_ended(jobs: Jobs, pa
     with web_server() as web:
         one, other = jobs.submit(f"{web.url}/slow/a"), jobs.submit(f"{web.url}/slow/b")
         until(lambda: len(jobs.lines("list", "--state", "in_progress")) == 2)
-        timer = threading.Timer(0.5, web.go.set)
-        timer.start()
-        lines = jobs.lines("watch")
-        timer.join()
-    assert {each["job_id"] for each in lines} == {one, other}
+        with watching(jobs, "--json") as watcher:
+            for each in (one, other):
+                watcher.wait_for(each)
+            web.go.set()
+    assert {json.loads(line)["job_id"] for line in watcher.lines} == {one, other}
     assert jobs.said("watch") == "no job is under way\n"
     assert jobs.said("watch", partial, expect=1) == f"{partial} partial: 2 of 3 completed, 1 failed\n"
     assert "there is no job" in jobs.refused("watch", "nothing", expect=3)
