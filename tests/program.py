@@ -77,8 +77,8 @@ class Program:
         self.process.terminate()
         return self.wait()
 
-    def wait(self) -> int:
-        code = self.process.wait(PATIENCE_S)
+    def wait(self, patience_s: float = PATIENCE_S) -> int:
+        code = self.process.wait(patience_s)
         self._reader.join()
         return code
 

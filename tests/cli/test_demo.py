@@ -38,7 +38,7 @@ def demo(data: Path, *options: str, **environment: str) -> Program:
     """Run to its end."""
     program = begun(data, *options, **environment)
     try:
-        program.wait()
+        program.wait(500)
     finally:
         program.kill()
     return program
