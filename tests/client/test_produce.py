@@ -65,7 +65,7 @@ async def test_a_message_can_be_for_later(shared: ServerProcess, topic: str) -> 
     later = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
     async with AsyncClient(shared.base) as client:
         await client.produce_batch(
-            topic, [compose("in an hour", deliver_at=later), compose("in a moment", delay_ms=100), "now"]
+            topic, [compose("in an hour", deliver_at=later), compose("in a moment", delay_ms=3_000), "now"]
         )
         (now,) = await client.fetch(topic, "g", wait_ms=20_000)
         (soon,) = await client.fetch(topic, "g", wait_ms=20_000)

@@ -59,7 +59,7 @@ async def test_a_copy_that_was_given_up_and_is_still_being_stored_is_waited_for(
     busy = answer(409, body, Content_Type="application/json")
     async with (
         between(shared.base, hold, busy) as middle,
-        AsyncClient(middle.url, backoff_ms=1, timeout_ms=200) as client,
+        AsyncClient(middle.url, backoff_ms=1, timeout_ms=2_000) as client,
     ):
         assert (await client.produce(topic, "v", idempotency_key="k")).offset == 0
         assert middle.seen == ["/v2/produce"] * 3
@@ -123,7 +123,7 @@ async def test_a_wait_longer_than_the_time_there_is_is_not_begun(shared: ServerP
 async def test_it_ends_when_the_time_is_over_and_says_how_often_it_was_tried(shared: ServerProcess) -> None:
     async with (
         between(shared.base, *[unavailable()] * 10_000) as middle,
-        AsyncClient(middle.url, backoff_ms=1, retry_for_ms=100) as client,
+        AsyncClient(middle.url, backoff_ms=1, retry_for_ms=1_000) as client,
     ):
         with pytest.raises(Unavailable, match="journal") as caught:
             await client.topics()

@@ -160,7 +160,7 @@ def test_the_router_is_asked_for_every_message_of_a_batch(start_server: StartSer
 
 
 def test_delayed_messages_come_when_they_are_due_and_hold_nobody_up(v2: V2) -> None:
-    v2.produce({"value": "late", "deliver_at": later(60_000)}, {"value": "soon", "delay_ms": 300}, "now")
+    v2.produce({"value": "late", "deliver_at": later(60_000)}, {"value": "soon", "delay_ms": 3_000}, "now")
     assert values(v2.fetch()) == ["now"]
     assert v2.group()["delayed"] == 2
     assert values(v2.fetch(wait_ms=10_000)) == ["soon"]
@@ -171,7 +171,7 @@ def test_a_delay_survives_a_crash(start_server: StartServer) -> None:
     server = start_server()
     v2 = V2(server, "t")
     v2.call("POST", "/v2/topics", {"name": "t"}, 201)
-    v2.produce({"value": "soon", "delay_ms": 1_000}, {"value": "late", "delay_ms": 600_000})
+    v2.produce({"value": "soon", "delay_ms": 3_000}, {"value": "late", "delay_ms": 600_000})
     assert v2.fetch() == []
     server.restart()
     assert values(v2.fetch(wait_ms=10_000)) == ["soon"]

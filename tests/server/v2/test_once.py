@@ -34,7 +34,7 @@ def test_what_failed_may_begin_again(v2: V2) -> None:
 
 def test_another_worker_waits_until_the_lease_is_over(v2: V2) -> None:
     v2.fetch()
-    once(v2, "begin", lease_ms=200)
+    once(v2, "begin", lease_ms=5_000)
     assert once(v2, "begin", owner="other", expect=409)["error"] == "FAILED_PRECONDITION"
     assert once(v2, "begin") == {"proceed": True}, "its owner may begin again, and so go on longer"
     while (
