@@ -24,6 +24,7 @@ from scripts.metric_docs import of_registry
 from slipstream.bus import open_bus
 from slipstream.pipeline.metrics import metrics_in as pipeline_metrics
 from slipstream.slip import submit
+from tests.bus.sites.site import free_port
 from tests.program import PATIENCE_S, Program
 from tests.server_process import ServerProcess
 
@@ -41,13 +42,6 @@ async def score(work: Work) -> None:
     while not Path("go").exists():
         time.sleep(0.01)  # without await: the loop stands still
 """
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 class Part:
@@ -129,7 +123,7 @@ def test_a_worker_of_slips_is_ready_when_it_takes_work_and_not_alive_while_its_l
     try:
         with part(shop, "slip", "run", "--routes", "routes.yaml", "shop:worker", **slip_of) as found:
             found.until("/health/ready", "ready")
-            assert found.says("/health/live") == {"status": "live"}
+            assert found.until("/health/live", "live") == {"status": "live"}
             names = metric_names(found.get("/metrics")[1])
             assert {"step_attempts_total", "messages_inflight", "consumer_lag", "process_cpu_seconds_total"} <= names
 
@@ -142,9 +136,9 @@ def test_a_worker_of_slips_is_ready_when_it_takes_work_and_not_alive_while_its_l
             found.until("/health/ready", "ready")
 
             server.crash()
-            away = found.until("/health/ready", "waiting")
+            away = found.until("/health/ready", "waiting", "no messages of")
             assert re.search(r"^for \d+ s: no messages of \S+: .*127.0.0.1", away["reason"])
-            assert found.says("/health/live") == {"status": "live"}
+            assert found.until("/health/live", "live") == {"status": "live"}
             server.start()
             found.until("/health/ready", "ready")
 
