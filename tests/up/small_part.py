@@ -8,8 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 from types import FrameType
 
@@ -87,11 +85,10 @@ def main(name: str, port: int, diary: Path, how: list[str]) -> None:
         with diary.open("a") as file:
             file.write(f"{name} child {child.pid}\n")
     server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Health)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     write("started")
     print(f"{name} says hello", flush=True)  # noqa: T201
-    while True:
-        time.sleep(1000)
+    # Not beside a main thread that sleeps: a signal that another thread receives does not wake it.
+    server.serve_forever(0.01)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from slipstream.up.lock import is_alive
 from slipstream.up.said import Said
 from tests.client.loop import in_loop
 from tests.up.small_part import small_part
-from tests.up.supervised import supervised
+from tests.up.supervised import supervised, until_gone
 
 
 @pytest.fixture
@@ -225,7 +225,7 @@ async def test_who_does_not_end_in_time_is_killed_with_all_that_it_started(tmp_p
         assert await up.stop() == 1
         assert up.told.killed_parts == ["jobs"]
         assert entries(diary) == ["jobs child", "jobs started"]
-        assert not [pid for pid in pids(diary) if is_alive(pid)]
+        until_gone(pids(diary))
 
 
 @in_loop
@@ -233,7 +233,7 @@ async def test_what_a_part_leaves_behind_ends_with_it(tmp_path: Path, diary: Pat
     async with supervised(tmp_path / "up", small_part("jobs", diary, "parent")) as up:
         await up.told.until("jobs", "running")
         assert await up.stop() == 0
-        assert not [pid for pid in pids(diary) if is_alive(pid)]
+        until_gone(pids(diary))
 
 
 @in_loop
