@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ from slipstream.bus import SubscribeOptions
 from slipstream.bus.metrics import metrics_in
 from slipstream.bus.settings import describe_settings
 from tests.client.loop import in_loop
-from tests.docs.examples import examples, run_fragment
+from tests.docs.examples import examples, run_fragment, run_program
 from tests.docs.pages import BUS, TOUR, blocks, rows, section
 from tests.server_process import ServerProcess
 
@@ -34,13 +32,10 @@ async def test_the_fragments_run_and_print_what_stands_there(
 @pytest.mark.parametrize(("page", "name"), [(BUS, "orders"), (TOUR, "shipping")])
 def test_the_program_runs_without_a_server(tmp_path: Path, page: Path, name: str) -> None:
     (program,) = [block for block in blocks(page, "python") if block.startswith(f"# {name}.py\n")]
-    (tmp_path / f"{name}.py").write_text(program)
-    done = subprocess.run(
-        [sys.executable, f"{name}.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stdout.startswith("shipping two books")
+    printed = run_program(program, tmp_path / f"{name}.py")
+    assert printed.startswith("shipping two books")
     if page is BUS:
-        assert done.stdout in blocks(page, "console")[0]
+        assert printed in blocks(page, "console")[0]
 
 
 def test_every_setting_is_in_the_table_as_it_is() -> None:

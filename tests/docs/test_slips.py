@@ -7,8 +7,6 @@ import datetime as dt
 import inspect
 import json
 import re
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +28,7 @@ from slipstream.slip.routes.parser import _ROUTE_KEYS, _STEP_KEYS, _TABLE_KEYS
 from slipstream.slip.settings import describe_settings
 from slipstream.slip.slip import plan
 from tests.client.loop import in_loop
-from tests.docs.examples import examples, run_fragment
+from tests.docs.examples import examples, run_fragment, run_program
 from tests.docs.pages import ROOT, SLIPS, TOUR, blocks, fences, quoted, rows, section
 
 SOURCES = sorted((ROOT / "src" / "slipstream" / "slip").rglob("*.py"))
@@ -52,14 +50,11 @@ async def test_the_fragments_run_and_print_what_stands_there(tmp_path: Path, mon
 @pytest.mark.parametrize("page", [SLIPS, TOUR], ids=["slips", "tour"])
 def test_the_program_runs_without_a_server_and_without_the_extra(tmp_path: Path, page: Path) -> None:
     (program,) = [block for block in blocks(page, "python") if block.startswith("# greet.py\n")]
-    (tmp_path / "greet.py").write_text(program)
     for library in ("datalogic_py", "yaml"):
         (tmp_path / f"{library}.py").write_text("raise ImportError('this is an extra')")
-    done = subprocess.run(
-        [sys.executable, "greet.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stdout == "hello, Ada\n"
-    assert any(f"$ python greet.py\n{done.stdout}" in block for block in blocks(page, "console")) or page is TOUR
+    printed = run_program(program, tmp_path / "greet.py")
+    assert printed == "hello, Ada\n"
+    assert any(f"$ python greet.py\n{printed}" in block for block in blocks(page, "console")) or page is TOUR
 
 
 def tables() -> tuple[RouteTable, RouteTable]:
