@@ -139,7 +139,9 @@ class ServerProcess:
         return {"topic": topic, "group": group, "owner": owner, **place}
 
     @contextlib.contextmanager
-    def consume(self, topic: str, group: str = "g", owner: str = "o", lease_ms: int = 0) -> Iterator[Iterator[Any]]:
+    def consume(
+        self, topic: str, group: str = "g", owner: str = "o", lease_ms: int = 60_000
+    ) -> Iterator[Iterator[Any]]:
         """An open stream: iterate over it for items; each waits at most 10 s."""
         query = {"topic": topic, "group": group, "owner": owner, "lease_ms": str(lease_ms)}
         with self.client.stream("GET", self.base + "/v1/consume", params=query) as response:
