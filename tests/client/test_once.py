@@ -71,7 +71,7 @@ async def test_the_key_is_the_messages_own_or_its_place(shared: ServerProcess, t
 async def test_a_long_block_keeps_its_lease(shared: ServerProcess, topic: str) -> None:
     async with between(shared.base) as middle, AsyncClient(middle.url) as client:
         (message,) = await fetched(client, topic, "v")
-        async with client.once(message, lease_ms=150):
+        async with client.once(message, lease_ms=1_500):
 
             async def renewed_often() -> bool:
                 await asyncio.sleep(0)
@@ -152,7 +152,7 @@ async def test_an_exception_arrives_though_nobody_hears_of_the_failure(server: S
 async def test_a_renewal_that_is_never_answered_does_not_lose_the_effect(shared: ServerProcess, topic: str) -> None:
     async with between(shared.base) as middle, AsyncClient(middle.url) as client:
         (message,) = await fetched(client, topic, "v")
-        async with client.once(message, lease_ms=3_000):
+        async with client.once(message, lease_ms=9_000):
             middle.acts = [hold]
             await middle.held.acquire()
             rival = asyncio.create_task(begin_when_it_is_free(shared, message))

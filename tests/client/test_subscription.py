@@ -41,7 +41,7 @@ async def test_a_handler_longer_than_its_lease_keeps_it(shared: ServerProcess, t
         began.set()
         await asyncio.to_thread(release.wait, 30)
 
-    app.handler(topic, group="g", concurrency=2, lease_ms=200)(handle if kind == "thread" else handle_async)
+    app.handler(topic, group="g", concurrency=2, lease_ms=1_000)(handle if kind == "thread" else handle_async)
     async with app.client, AsyncClient(shared.base) as client, serving(app):
         await client.produce(topic, "v")
         await began.wait()
@@ -49,7 +49,7 @@ async def test_a_handler_longer_than_its_lease_keeps_it(shared: ServerProcess, t
 
         async def three_leases_later() -> bool:
             (now,) = (await client.group(topic, "g")).messages
-            return now.until_ms > leased.until_ms + 600
+            return now.until_ms > leased.until_ms + 3_000
 
         await until(three_leases_later)
         assert await client.fetch(topic, "g") == [], "nobody else gets it"
@@ -313,7 +313,7 @@ async def test_a_renewal_that_is_never_answered_loses_no_lease(shared: ServerPro
     async with between(shared.base) as middle, AsyncClient(shared.base) as client:
         app = worker(middle.url)
 
-        @app.handler(topic, group="g", lease_ms=3_000)
+        @app.handler(topic, group="g", lease_ms=9_000)
         async def handle(message: Message) -> None:
             attempts.append(message.attempts)
             await release.wait()
