@@ -113,9 +113,9 @@ def test_killed_half_way_and_started_again_each_is_written_once(server: ServerPr
     server.create(TASKS, 8)
     with Client(server.base) as client:
         half = 0
-        for least in (150, 400, 700):
+        for least in (100, 250, 400):
             process = subprocess.Popen(
-                command(server, tables, *TIMED_OUT, "--rate", "200"),
+                command(server, tables, *TIMED_OUT, "--rate", "100"),
                 env=environment(),
                 stderr=subprocess.PIPE,
                 text=True,
@@ -175,7 +175,7 @@ def test_it_shows_what_it_would_write_and_writes_nothing_and_interrupted_it_says
 
     with Client(server.base) as client:
         process = subprocess.Popen(
-            command(server, tables, *TIMED_OUT, "--rate", "20"),
+            command(server, tables, *TIMED_OUT, "--rate", "5"),
             env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
