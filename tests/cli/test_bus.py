@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,11 @@ async def publish(site: Site, topic: str, *data: bytes, **given: Any) -> None:
             await bus.publish(topic, each, **given)
 
 
+def in_order(site: Site, found: Iterable[str]) -> list[str]:
+    """As they were published; where the engine keeps no order, in one that is always the same."""
+    return list(found) if site.orders else sorted(found)
+
+
 # tap
 
 
@@ -91,9 +96,10 @@ def test_what_passes_is_a_line_of_what_somebody_looks_for(site: Site) -> None:
         asyncio.run(publish(site, "lines.orders", b'{"books": 2}', attributes=attributes, key="user:1"))
         asyncio.run(publish(site, "lines.orders", b"[bold]" + b"x" * 300, attributes=attributes))
         shown, error = process.communicate(timeout=30)
-    first, second = shown.splitlines()
-    assert first.split(maxsplit=1)[1] == 'lines.orders 12 B user:1 c-17 {"books": 2} customerId=C 4\\n2'
-    assert second.split(maxsplit=1)[1] == "lines.orders 306 B - c-17 [bold]" + "x" * 194 + "… customerId=C 4\\n2"
+    assert in_order(site, (line.split(maxsplit=1)[1] for line in shown.splitlines())) == [
+        'lines.orders 12 B user:1 c-17 {"books": 2} customerId=C 4\\n2',
+        "lines.orders 306 B - c-17 [bold]" + "x" * 194 + "… customerId=C 4\\n2",
+    ]
     assert (process.returncode, error) == (0, "")
 
 
@@ -102,7 +108,8 @@ def test_for_machines_a_message_is_a_line_of_json_with_all_of_it(site: Site) -> 
     with tapping(site, "json.*", "--json", "--limit", "2") as (process, _):
         asyncio.run(publish(site, "json.orders", b"text", b"\xff", attributes={"correlationId": "c"}, key="k"))
         shown, _ = process.communicate(timeout=30)
-    text, raw = (json.loads(line) for line in shown.splitlines())
+    lines = [json.loads(line) for line in shown.splitlines()]
+    text, raw = lines if site.orders else sorted(lines, key=lambda line: "encoding" in line)
     assert (text["topic"], text["key"], text["data"]) == ("json.orders", "k", "text")
     assert text["attributes"]["correlationId"] == "c"
     assert "traceparent" in text["attributes"]
@@ -118,7 +125,7 @@ async def test_nothing_is_taken_from_a_group(site: Site) -> None:
             await bus.publish("taken.orders", "a")
             await bus.publish("taken.orders", "b")
             await asyncio.to_thread(process.communicate, timeout=30)
-        assert [message.data for message in await handled.have(2)] == [b"a", b"b"]
+        assert in_order(site, (message.text for message in await handled.have(2))) == ["a", "b"]
 
 
 def test_the_prefix_of_the_application_is_not_part_of_the_names(site: Site) -> None:
