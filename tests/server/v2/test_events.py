@@ -17,8 +17,10 @@ from tests.conftest import StartServer
 from tests.server.v2.wire import V2
 
 
-def events(v2: V2, **query: Any) -> Generator[Any, None, None]:
+def events(v2: V2, is_open: threading.Event | None = None, **query: Any) -> Generator[Any, None, None]:
     with v2.server.client.stream("GET", v2.server.base + "/v2/events", params=query) as response:
+        if is_open is not None:
+            is_open.set()
         assert response.headers["content-type"].startswith("text/event-stream")
         assert response.headers["cache-control"] == "no-store"
         name = ""
@@ -64,11 +66,12 @@ def test_rates_are_what_happened_since_the_last_event(v2: V2) -> None:
 
 def test_a_stop_ends_the_stream(start_server: StartServer) -> None:
     server = start_server()
-    stream = events(V2(server, "t"), interval_ms=60_000, count=2)
+    is_open = threading.Event()
+    stream = events(V2(server, "t"), is_open, interval_ms=60_000, count=2)
 
     ended = threading.Thread(target=lambda: list(stream))
     ended.start()
-    server.await_metric(1, "slipstream_writable")
+    assert is_open.wait(30)
     assert server.stop() == 0
     ended.join(10)
     assert not ended.is_alive()
