@@ -15,6 +15,7 @@ from slipstream.slip import Control, load_settings, open_store
 from slipstream.slip.oversight import Oversight
 from tests.cli.slips import Slips, kept, open_shop
 from tests.client.loop import in_loop
+from tests.slip.lab import fast
 from tests.slip.store.valkey import ValkeyServer
 
 
@@ -22,9 +23,10 @@ from tests.slip.store.valkey import ValkeyServer
 def histories(tmp_path_factory: pytest.TempPathFactory) -> Slips:
     """Messages that have ended, wait, failed, and that nobody takes up."""
     path = tmp_path_factory.mktemp("histories") / "slips.db"
+    settings = fast(store=str(path), retry_base_ms=600)  # a pause that is seen, however long the rest takes
 
     async def make() -> None:
-        async with open_shop(path) as made:
+        async with open_shop(path, settings) as made:
             await made.submit(payload={"failures": 2}, correlation_id="well")
             await made.submit(payload={"lost": True, "gift": True}, correlation_id="lost")
             await made.submit("loan.v1", correlation_id="loan")
