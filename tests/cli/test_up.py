@@ -38,7 +38,7 @@ def test_it_starts_everything_brings_back_what_crashed_and_drains_at_ctrl_c(tmp_
         for name in ("broker", "jobs", "downloads", "slips", "console"):
             assert re.search(rf"^{name} +http://127.0.0.1:\d+ +running", up.said, re.MULTILINE), up.said
         assert f"open {up.part('broker').url}/console/" in up.said
-        shown = httpx.get(f"{up.part('broker').url}/v2/parts").json()["parts"]
+        shown = httpx.get(f"{up.part('broker').url}/v2/parts", timeout=30).json()["parts"]
         assert {part["name"]: part["state"] for part in shown} == {part.name: "running" for part in up.file().parts}
 
         before = up.part("slips")

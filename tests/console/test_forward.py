@@ -215,7 +215,7 @@ async def test_one_who_does_not_begin_to_answer_is_left_when_the_forwarder_stops
 
 @in_loop
 async def test_one_who_does_not_begin_to_answer_is_told_of_in_words() -> None:
-    async with between(timeout_ms=50) as (upstream, _, url):
+    async with between(timeout_ms=1_000) as (upstream, _, url):
         status, answer, _ = await ask(f"{url}/hangs", "POST", data=b"body")
         assert (status, answer["error"]) == (504, "DEADLINE_EXCEEDED")
         assert f"the broker at {upstream.url} is there, and has not begun to answer" in answer["message"]

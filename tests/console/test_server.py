@@ -134,7 +134,9 @@ def test_parts_are_those_of_the_file(tmp_path: Path) -> None:
 def test_it_ends_as_asked_with_a_stream_open(server: ServerProcess, tmp_path: Path, number: signal.Signals) -> None:
     with (
         console(tmp_path, SLIPSTREAM_URL=server.base) as started,
-        httpx.stream("GET", started.base + "/v2/overview", headers={"Accept": "text/event-stream"}) as stream,
+        httpx.stream(
+            "GET", started.base + "/v2/overview", headers={"Accept": "text/event-stream"}, timeout=30
+        ) as stream,
     ):
         lines = stream.iter_lines()
         iter_until(lines, "event: overview")

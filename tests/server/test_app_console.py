@@ -53,7 +53,8 @@ def test_alone_it_shows_the_broker_and_says_what_to_start_for_the_rest(server: S
 
 
 def test_a_stream_of_the_overview_does_not_keep_the_server_from_ending(server: ServerProcess) -> None:
-    with httpx.stream("GET", server.base + "/v2/overview", headers={"Accept": "text/event-stream"}) as stream:
+    headers = {"Accept": "text/event-stream"}
+    with httpx.stream("GET", server.base + "/v2/overview", headers=headers, timeout=30) as stream:
         lines = stream.iter_lines()
         assert next(line for line in lines if line.startswith("event:")) == "event: history"
         assert server.stop() == 0

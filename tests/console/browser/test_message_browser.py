@@ -151,7 +151,7 @@ def test_what_is_copied_as_curl_gets_the_message(open_page: OpenPage, shared: Se
     page.get_by_role("button", name="Copy as curl").click()
     expect(page.get_by_text("copied")).to_be_visible()
     _, _, url = shlex.split(page.evaluate("navigator.clipboard.readText()"))
-    assert httpx.get(url).json()["messages"][0]["value"] == "number 119"
+    assert httpx.get(url, timeout=30).json()["messages"][0]["value"] == "number 119"
 
 
 def test_an_address_opens_exactly_that_message(open_page: OpenPage, shared: ServerProcess, log: str) -> None:

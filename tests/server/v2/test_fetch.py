@@ -123,7 +123,7 @@ def test_a_group_forgotten_or_a_topic_deleted_while_a_fetch_waits_is_404(v2: V2)
         with ThreadPoolExecutor() as pool:
             waiting = pool.submit(V2(v2.server, v2.topic).fetch, wait_ms=30_000, expect=404)
             v2.server.await_metric(1, "slipstream_consumers", topic=v2.topic, group="g")
-            assert httpx.delete(v2.server.base + path).status_code == 204
+            assert httpx.delete(v2.server.base + path, timeout=30).status_code == 204
             assert "deleted meanwhile" in waiting.result()["message"]
 
 
