@@ -21,6 +21,13 @@ def slips(tmp_path: Path) -> Slips:
     return Slips(tmp_path / "slips.db")
 
 
+async def until_held(caplog: pytest.LogCaptureFixture, step: str) -> None:
+    """Until its worker has heard of the pause."""
+    async with asyncio.timeout(30):
+        while not any(f"step {step} is paused" in record.getMessage() for record in caplog.records):
+            await asyncio.sleep(0.01)
+
+
 async def payload_of(made: Lab, correlation_id: str) -> Any:
     (*_, newest) = await Ledger(made.store, 1).outcomes(correlation_id)
     return decode(newest.event).payload
@@ -68,10 +75,12 @@ async def test_a_signal_brings_data(slips: Slips) -> None:
 
 
 @in_loop
-async def test_a_word_that_comes_early_is_kept_and_the_first_counts(slips: Slips) -> None:
+async def test_a_word_that_comes_early_is_kept_and_the_first_counts(
+    slips: Slips, caplog: pytest.LogCaptureFixture
+) -> None:
     async with open_shop(slips.store) as made:
         slips.said("pause", "validate")
-        await asyncio.sleep(0.1)
+        await until_held(caplog, "validate")
         await made.submit("loan.v1")
         await kept(made, "c-1", "planned")
         said = slips.said("approve", "c-1", "manager", "--by", "ada")
@@ -108,11 +117,13 @@ async def test_a_word_to_nobody_is_refused_and_says_who_there_is(slips: Slips) -
 
 
 @in_loop
-async def test_a_paused_step_is_not_worked_at_until_it_is_resumed(slips: Slips) -> None:
+async def test_a_paused_step_is_not_worked_at_until_it_is_resumed(
+    slips: Slips, caplog: pytest.LogCaptureFixture
+) -> None:
     async with open_shop(slips.store) as made:
         said = slips.said("pause", "charge", "--reason", "the bank is away")
         assert said == "charge is paused until it is resumed: workers follow within 500 ms\n"
-        await asyncio.sleep(0.1)
+        await until_held(caplog, "charge")
         await made.submit()
         await kept(made, "c-1", "skipped")
         last = slips.said("show", "c-1").splitlines()[-1]
