@@ -66,6 +66,8 @@ async def test_topics_and_groups_are_told_in_the_words_of_v2(site: NatsSite) -> 
             pass
         await done.close()
         await bus.publish("orders", "one more")
+        while (await ask(f"{url}/v2/topics/orders/groups/billing"))[1].get("lag") != 1:
+            pass  # the server counts it after it has answered
         _, answer, _ = await ask(f"{url}/v2/topics")
         orders, dead, parcels = answer["topics"]
         assert dead["name"] == "orders.DLQ", "made by who subscribes"
@@ -164,9 +166,8 @@ async def test_the_overview_has_rates_lag_and_dead_letters(site: NatsSite) -> No
         async def overview() -> Any:
             return (await ask(f"{url}/v2/overview"))[1]["overview"]
 
-        while (found := await overview())["lag"] != 10:
+        while ((found := await overview())["lag"], found["dead_letters"]) != (10, 1):
             pass
-        assert found["dead_letters"] == 1
         orders = next(topic for topic in found["topics"] if topic["topic"] == "orders")
         assert (orders["messages"], orders["dead_letters"]) == (10, 1)
         assert (orders["groups"][0]["group"], orders["groups"][0]["lag"]) == ("billing", 10)
@@ -230,7 +231,8 @@ async def test_of_a_group_that_is_gone_nothing_is_kept(site: NatsSite) -> None:
         worker = await bus.subscribe("orders", "billing", nothing)
         await worker.close()
         await bus.publish("orders", "one")
-        await anext(samples)
+        while not topics._oldest:  # the server counts what waits after it has answered
+            await anext(samples)
         assert list(topics._oldest) == [("orders", "billing")]
         await bus.native.delete_consumer("orders", "billing")
         await anext(samples)
@@ -241,7 +243,7 @@ async def test_of_a_group_that_is_gone_nothing_is_kept(site: NatsSite) -> None:
 
 @in_loop
 async def test_a_server_that_is_away_is_said_and_found_again(site: NatsSite) -> None:
-    topics = NatsTopics(load_settings({**site.settings(), "connect_timeout_ms": 300}, {}))
+    topics = NatsTopics(load_settings({**site.settings(), "connect_timeout_ms": 2_000}, {}))
     site.stop_server()
     with pytest.raises(Away):
         await anext(topics.samples(10))
