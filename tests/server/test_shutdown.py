@@ -127,12 +127,13 @@ def test_nothing_is_accepted_after_a_stop(server: ServerProcess) -> None:
         server.connect()
 
 
-def test_a_read_that_waits_for_messages_is_answered_by_a_stop(server: ServerProcess) -> None:
+def test_a_read_that_waits_for_messages_is_answered_by_a_stop(start_server: StartServer) -> None:
+    server = start_server("--shutdown-timeout-ms", "60000")
     server.create("t")
     with server.connect(timeout=30) as connection:
         connection.sendall(b"GET /v2/topics/t/messages?wait_ms=60000 HTTP/1.1\r\nHost: x\r\n\r\n")
         assert server.is_well()
         began = time.monotonic()
         assert server.stop() == 0
-        assert time.monotonic() - began < 5, "it used to take all the time a stop may take, and be cut off"
+        assert time.monotonic() - began < 25, "it used to take all the time a stop may take, and be cut off"
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
