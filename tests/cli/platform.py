@@ -35,7 +35,8 @@ class Platform(Program):
     def __init__(self, data: Path, *options: str, **environment: str) -> None:
         self.data = data
         command = [sys.executable, "-m", "slipstream", "up", "--data", str(data), *PORTS, *options]
-        super().__init__(command, plain_environment(**environment))
+        # A part that a busy machine lets end slowly is no part that has to be killed.
+        super().__init__(command, plain_environment(**{"UP_STOP_TIMEOUT_MS": "100000"} | environment))
 
     def file(self) -> PartsFile:
         found = board.read(self.data / "up" / "parts.json")

@@ -26,12 +26,19 @@ PARTS = {
 FILES = "127.83.0.1"
 
 
+def free_ports(count: int) -> set[int]:
+    found: set[int] = set()
+    while len(found) < count:
+        found.add(free_port())
+    return found
+
+
 class Platform:
     """`slipstream up` in a folder, on free ports, and a shell there in which the commands find it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        ports = {name: free_port() for name in PARTS}
+        ports = dict(zip(PARTS, free_ports(len(PARTS)), strict=True))
         environment = {name: os.environ[name] for name in ("PATH", "HOME", "JAVA_HOME") if name in os.environ}
         environment["PATH"] = f"{BIN}{os.pathsep}{environment['PATH']}"
         options = [text for name, option in PARTS.items() for text in (option, str(ports[name]))]
@@ -88,6 +95,7 @@ def platform(tmp_path: Path) -> Iterator[Platform]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_the_quick_start_goes_as_it_says(platform: Platform) -> None:
     typed = [command for block in blocks(QUICK_START, "console") for command in commands(block)]
     assert len(typed) >= 15
