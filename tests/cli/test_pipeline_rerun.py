@@ -17,7 +17,7 @@ import pytest
 
 from tests.cli.commands import Commands
 from tests.cli.slips import kept, open_shop
-from tests.client.loop import in_loop
+from tests.client.loop import in_loop_for
 from tests.pipeline.sample_tables import make_table, place
 from tests.slip.lab import Lab
 
@@ -62,7 +62,7 @@ async def fail(made: Lab, *correlation_ids: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@in_loop
+@in_loop_for(600)
 async def test_killed_half_way_and_started_again_each_slip_is_run_again_once(tmp_path: Path) -> None:
     tables, store = tmp_path / "tables", tmp_path / "slips.db"
     make_table(tables, "slip_runs", [failed_run(each, number) for number, each in enumerate(FAILED)])
@@ -96,7 +96,7 @@ async def test_killed_half_way_and_started_again_each_slip_is_run_again_once(tmp
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@in_loop
+@in_loop_for(600)
 async def test_what_is_not_to_be_run_again_is_left_alone_and_what_the_store_forgot_comes_from_its_dead_letter(
     tmp_path: Path,
 ) -> None:

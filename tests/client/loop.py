@@ -10,21 +10,28 @@ from typing import Any, ParamSpec
 
 P = ParamSpec("P")
 
-
-def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Makes an `async` test one that pytest runs; fixtures are named as usual."""
-
-    @functools.wraps(test)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        asyncio.run(_limited(test(*args, **kwargs)))
-
-    return run
-
-
 LIMIT_S = 60.0
 
 
-async def _limited(story: Coroutine[Any, Any, None]) -> None:
+def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Makes an `async` test one that pytest runs; fixtures are named as usual."""
+    return in_loop_for(LIMIT_S)(test)
+
+
+def in_loop_for(limit_s: float) -> Callable[[Callable[P, Coroutine[Any, Any, None]]], Callable[P, None]]:
+    """For a test that may take longer than others, such as one that kills processes and starts new ones."""
+
+    def decorate(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+        @functools.wraps(test)
+        def run(*args: P.args, **kwargs: P.kwargs) -> None:
+            asyncio.run(_limited(test(*args, **kwargs), limit_s))
+
+        return run
+
+    return decorate
+
+
+async def _limited(story: Coroutine[Any, Any, None], limit_s: float) -> None:
     """Whoever waits for ever is ended, with what everybody was at just before."""
     stacks = io.StringIO()
 
@@ -32,9 +39,9 @@ async def _limited(story: Coroutine[Any, Any, None]) -> None:
         for task in asyncio.all_tasks():
             task.print_stack(file=stacks)
 
-    looking = asyncio.get_running_loop().call_later(LIMIT_S - 1, look)
+    looking = asyncio.get_running_loop().call_later(limit_s - 1, look)
     try:
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(limit_s):
             await story
     except TimeoutError as error:
         error.add_note(stacks.getvalue())

@@ -17,7 +17,7 @@ import pytest
 from slipstream.jobs.client import JobsClient, ServiceUnreachable
 from tests.bus.sites import make_site
 from tests.bus.sites.site import free_port
-from tests.client.loop import in_loop
+from tests.client.loop import in_loop_for
 from tests.jobs.hostile_server import HostileServer, body, hostile_server
 from tests.jobs.lab import laboratory, manifest
 
@@ -103,9 +103,8 @@ def _check_objects(folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("driver", ["nats", "http"])
-@in_loop
+@in_loop_for(240)
 async def test_every_object_is_there_once_though_workers_are_killed(driver: str, tmp_path: Path) -> None:
     with contextlib.closing(make_site(driver)) as site:
         # Slow enough that there is always something under way when one is killed, and another has begun.
@@ -150,8 +149,7 @@ async def test_every_object_is_there_once_though_workers_are_killed(driver: str,
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
-@in_loop
+@in_loop_for(240)
 async def test_every_object_is_there_once_though_the_whole_process_is_killed(tmp_path: Path) -> None:
     """With the embedded broker: ingress, ledger, worker and broker at once, in the middle of whatever they do."""
     port = free_port()

@@ -19,7 +19,7 @@ from slipstream.slip import Progress, open_store, submit
 from slipstream.slip.topics import DEAD_LETTERS, EGRESS, PROGRESS
 from tests.bus.recorder import Recorder
 from tests.bus.sites import make_site
-from tests.client.loop import in_loop
+from tests.client.loop import in_loop_for
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -115,7 +115,7 @@ class Witness:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("driver", ["http", "nats"])
-@in_loop
+@in_loop_for(240)
 async def test_every_message_ends_once_though_routers_and_workers_are_killed(driver: str, tmp_path: Path) -> None:
     site = make_site(driver)
     environment = {**site.environment(), "SLIP_STORE": str(tmp_path / "slips.db")}
@@ -144,7 +144,7 @@ async def test_every_message_ends_once_though_routers_and_workers_are_killed(dri
 
 @pytest.mark.slow
 @pytest.mark.parametrize("driver", ["http", "nats"])
-@in_loop
+@in_loop_for(240)
 async def test_what_kills_its_workers_is_a_dead_letter_in_the_end(driver: str, tmp_path: Path) -> None:
     site = make_site(driver)
     environment = {**site.environment(), "SLIP_STORE": str(tmp_path / "slips.db"), "SLIP_MAX_DEATHS": "2"}
@@ -171,7 +171,7 @@ async def _kill_now_and_then(processes: Crew, times: int) -> None:
 
 
 @pytest.mark.slow
-@in_loop
+@in_loop_for(240)
 async def test_every_message_ends_once_though_the_whole_process_is_killed(tmp_path: Path) -> None:
     """With the embedded broker, router and workers in it."""
     environment = {

@@ -21,7 +21,7 @@ from slipstream.pipeline.downloads.station import run_bundle
 from slipstream.pipeline.downloads.worker import RunOrder, SparkWorker
 from slipstream.pipeline.tasks import run_tasks
 from tests.bus.sites import make_site
-from tests.client.loop import in_loop
+from tests.client.loop import in_loop, in_loop_for
 from tests.jobs.hostile_server import HostileServer, hostile_server
 from tests.jobs.lab import Lab, fast, laboratory
 
@@ -71,7 +71,7 @@ async def test_the_limit_of_a_host_holds_for_all_bundles_together(spark: SparkSe
         assert server.running_most == 3
 
 
-@in_loop
+@in_loop_for(240)
 async def test_a_task_that_kills_its_process_is_a_dead_letter_and_the_others_are_stored(
     spark: SparkSession, tmp_path: Path
 ) -> None:
