@@ -144,18 +144,20 @@ async def test_an_ordinary_function_runs_in_a_thread(new_bus: OpenBus, topic: st
 
 @in_loop
 async def test_a_slow_handler_keeps_its_message(site: Site, new_bus: OpenBus, topic: str) -> None:
-    """Its lease is extended: several of its length pass here, on engines that allow one so short."""
+    """Its lease is extended: more than its length passes here, on engines that allow one so short."""
+    done = asyncio.Event()
 
     async def act(message: Message) -> None:
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(4)
+        done.set()
 
     async with new_bus() as here, new_bus() as there:
         slow, idle = Recorder(act), Recorder()
-        await here.subscribe(topic, "shipping", slow, ack_deadline=0.4)
+        await here.subscribe(topic, "shipping", slow, ack_deadline=3)
         await here.publish(topic, b"x")
         await slow.have(1)
-        await there.subscribe(topic, "shipping", idle, ack_deadline=0.4)
-        await here.publish(f"{topic}.end", b"")
+        await there.subscribe(topic, "shipping", idle, ack_deadline=3)
+        await done.wait()
     assert slow.data == [b"x"]
     assert idle.data == []
 
@@ -179,28 +181,31 @@ async def test_a_handler_that_takes_too_long_loses_its_message(site: Site, new_b
         await bus.publish(topic, b"x")
         messages = await handler.have(2)
         await cancelled.wait()
-    assert [message.attempt for message in messages] == [1, 2]
+    assert [message.attempt for message in messages[:2]] == [1, 2]
     assert messages[0].lease_lost
 
 
 @in_loop
 async def test_who_extends_keeps_it(site: Site, new_bus: OpenBus, topic: str) -> None:
+    done = asyncio.Event()
+
     async def act(message: Message) -> None:
-        for _ in range(6):
-            await message.extend(0.6)
-            await asyncio.sleep(0.25)
+        for _ in range(3):
+            await message.extend(3)
+            await asyncio.sleep(1.2)
+        done.set()
 
     async with new_bus() as bus:
         handler = Recorder(act)
-        await bus.subscribe(topic, "shipping", handler, ack_deadline=0.6, extend_for=0, backoff=SOON)
+        await bus.subscribe(topic, "shipping", handler, ack_deadline=3, extend_for=0, backoff=SOON)
         await bus.publish(topic, b"x")
-        await handler.have(1)
+        await done.wait()
     assert len(handler.messages) == 1
 
 
 @in_loop
 async def test_another_takes_over_from_a_consumer_that_is_killed(site: Site, new_bus: OpenBus, topic: str) -> None:
-    async with consuming(site, topic, "shipping", ack_deadline=1) as doomed:
+    async with consuming(site, topic, "shipping", ack_deadline=2) as doomed:
         if site.is_server:
             async with new_bus() as bus:
                 await bus.publish(topic, b"two books")
@@ -209,13 +214,13 @@ async def test_another_takes_over_from_a_consumer_that_is_killed(site: Site, new
             await doomed.kill()
             async with new_bus() as bus:
                 await bus.publish(topic, b"two books")
-            async with consuming(site, topic, "shipping", ack_deadline=1) as doomed_again:
+            async with consuming(site, topic, "shipping", ack_deadline=2) as doomed_again:
                 assert await doomed_again.line() == "1 two books"
                 await doomed_again.kill()
         await doomed.kill()
     async with new_bus() as bus:
         handler = Recorder()
-        await bus.subscribe(topic, "shipping", handler, ack_deadline=1)
+        await bus.subscribe(topic, "shipping", handler, ack_deadline=2)
         (message,) = await handler.have(1)
     assert message.data == b"two books"
     assert message.attempt == (2 if site.counts_across_processes else 1)

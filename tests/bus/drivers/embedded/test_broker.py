@@ -173,7 +173,7 @@ from slipstream.bus import open_bus
 
 async def main():
     bus = await open_bus(driver="embedded", data=sys.argv[1])
-    await bus.subscribe("orders", "shipping", lambda message: os._exit(7), ack_deadline=0.5)
+    await bus.subscribe("orders", "shipping", lambda message: os._exit(7), ack_deadline=2)
     await asyncio.Event().wait()
 
 asyncio.run(main())

@@ -63,8 +63,8 @@ async def test_a_disk_that_has_failed_does_not_hold_up_the_end(tmp_path: Path) -
     async with asyncio.timeout(10):
         await bus.close()
     async with open_bus(driver="embedded", data=str(tmp_path / "data"), registry=CollectorRegistry()) as bus:
-        await bus.subscribe("orders", "shipping", handler, ack_deadline=0.1)
-        await handler.until(lambda: handler.data.count(b"one") == 2 and b"two" in handler.data)
+        await bus.subscribe("orders", "shipping", handler)
+        await handler.until(lambda: handler.data.count(b"one") >= 2 and b"two" in handler.data)
 
 
 @in_loop
