@@ -122,7 +122,7 @@ async def test_a_dead_letter_is_published_when_the_server_is_back(server_site: S
 
 @in_loop
 async def test_close_ends_in_time_while_the_server_is_away(server_site: Site, topic: str) -> None:
-    settings = {**server_site.settings(), "drain_timeout_ms": 500, "publish_timeout_ms": 500}
+    settings = {**server_site.settings(), "drain_timeout_ms": 500, "publish_timeout_ms": 5_000}
     async with open_bus(registry=CollectorRegistry(), **settings) as bus:
         handler = Recorder(failing(99))
         await bus.subscribe(topic, "shipping", handler, backoff=Backoff(first=60))

@@ -43,19 +43,21 @@ async def test_an_ack_that_the_engine_does_not_hear_ends_with_the_bus() -> None:
 async def test_a_thread_that_acks_does_not_wait_longer_than_the_bus() -> None:
     outcome: list[str] = []
     begun, ended = asyncio.Event(), threading.Event()
-    loop = asyncio.get_running_loop()
 
     def handler(message: Message) -> None:
-        loop.call_soon_threadsafe(begun.set)
         try:
             message.ack()
         except CancelledError:
             outcome.append("not heard")
         ended.set()
 
+    async def begin(delivery: Delivery) -> None:
+        begun.set()
+        await unheard(delivery)
+
     bus = await open_bus(driver="memory", registry=CollectorRegistry(), drain_timeout_ms=10)
     subscription = await bus.subscribe("orders", "shipping", handler)
-    subscription._source.ack = unheard  # type: ignore[method-assign]
+    subscription._source.ack = begin  # type: ignore[method-assign]
     await bus.publish("orders", b"x")
     await begun.wait()
     await bus.close()

