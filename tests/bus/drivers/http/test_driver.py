@@ -29,7 +29,7 @@ async def test_where_nothing_answers_opening_ends_in_time_and_says_what_to_do() 
     began = time.monotonic()
     with pytest.raises(BusUnavailable, match=r"127\.0\.0\.1:9 .* slipstream serve.* SLIPSTREAM_URL"):
         await open_bus(driver="http", url="http://127.0.0.1:9", connect_timeout_ms=500)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 @in_loop
@@ -130,11 +130,11 @@ async def test_a_publish_ends_in_its_time_while_the_server_is_away(own_site: Htt
         began = time.monotonic()
         futures = [await bus.send("orders", "a")]
         await asyncio.sleep(0)  # it is under way: the others are behind it
-        futures += [await bus.send("orders", str(n)) for n in range(2_500)]
+        futures += [await bus.send("orders", str(n)) for n in range(20_000)]
         outcomes = await asyncio.gather(*futures, return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} == {PublishFailed}
-        assert time.monotonic() - began < 4, "no batch begins to count when the one before has failed"
-        with pytest.raises(PublishFailed, match="2501 messages were not stored"):
+        assert time.monotonic() - began < 15, "no batch begins to count when the one before has failed"
+        with pytest.raises(PublishFailed, match="20001 messages were not stored"):
             await bus.flush()
 
 

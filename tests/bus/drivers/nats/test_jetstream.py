@@ -183,7 +183,7 @@ async def test_a_stream_that_is_made_again_has_other_messages(nats: NatsSite, to
         while not await _has_stream(bus, stream_name(topic)):
             await asyncio.sleep(0.02)
         await bus.publish(topic, b"after")
-        await asyncio.wait_for(failed.wait(), 5)
+        await asyncio.wait_for(failed.wait(), 20)
         gate.set()
         await handler.have(3)
         while subscription.in_flight:
@@ -373,5 +373,5 @@ async def test_a_request_that_has_expired_is_made_again(
         await bus.subscribe(topic, "shipping", handler)
         await asyncio.sleep(1.2)  # two requests have ended without a message
         await bus.publish(topic, b"x")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await handler.have(1)

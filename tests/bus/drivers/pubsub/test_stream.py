@@ -72,4 +72,4 @@ async def test_a_stop_does_not_wait_for_the_next_try(
             await asyncio.sleep(0.01)
         began = time.monotonic()
         await subscription.close()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20
