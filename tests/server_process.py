@@ -33,6 +33,8 @@ class ServerProcess:
         self.client = httpx.Client(timeout=10)
         self.log: list[str] = []
         self._logged = threading.Condition()
+        self._is_listening = False
+        self._held: socket.socket | None = None
 
     @property
     def base(self) -> str:
@@ -47,11 +49,13 @@ class ServerProcess:
             text=True,
             env={name: value for name, value in os.environ.items() if not name.startswith("SLIPSTREAM_")},
         )
+        self._is_listening = False
         listening = threading.Event()
         threading.Thread(target=self._read_log, args=(self.process, listening), daemon=True).start()
         assert listening.wait(30), "the server neither listened nor ended within 30 s"
-        if self.port == 0:
+        if not self._is_listening:
             raise AssertionError("the server did not start:\n" + "".join(self.log))
+        self._let_go()
 
     def _read_log(self, process: subprocess.Popen[str], listening: threading.Event) -> None:
         assert process.stderr is not None
@@ -63,6 +67,7 @@ class ServerProcess:
                 found = re.search(r"listening on http://[^ ]*:(\d+)", line)
                 if found:
                     self.port = int(found[1])
+                    self._is_listening = True
                     listening.set()
         listening.set()
 
@@ -75,20 +80,37 @@ class ServerProcess:
     def kill(self) -> None:
         """As a crash would: no warning, no cleaning up."""
         self._end(signal.SIGKILL)
+        self._let_go()
         self.client.close()
 
     def crash(self) -> None:
         self._end(signal.SIGKILL)
+        self._hold()
 
     def stop(self) -> int:
         """Politely; returns the exit code."""
-        return self._end(signal.SIGTERM)
+        code = self._end(signal.SIGTERM)
+        self._hold()
+        return code
 
     def _end(self, number: signal.Signals) -> int:
         assert self.process is not None
         if self.process.poll() is None:
             self.process.send_signal(number)
         return self.process.wait(30)
+
+    def _hold(self) -> None:
+        """The port, so that nobody else is given it before it is started again. Bound as the server binds it, and not
+        listening, it keeps neither the server from it nor clients from being refused."""
+        if self._held is None and self.port:
+            self._held = socket.socket()
+            self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._held.bind(("127.0.0.1", self.port))
+
+    def _let_go(self) -> None:
+        if self._held is not None:
+            self._held.close()
+            self._held = None
 
     def restart(self) -> None:
         """Kills it and starts it again on the same port and directory."""
