@@ -53,6 +53,7 @@ async def test_all_branches_run_and_their_results_are_joined_on_every_engine(any
         await made.submit(payload={"reply": 1})
         assert (await made.ended()).kind == "completed"
         await made.until(lambda: len(made.delivered) > 0)
+        await made.until(lambda: len(made.kinds("c-1/enrich/credit")) == 6)
     payload = made.delivered[0]["payload"]
     assert payload["enrich"] == {
         "results": {"geo": {"geo": "geo was here"}, "credit": {"credit": "credit was here", "score": "score was here"}},
@@ -143,7 +144,7 @@ async def test_at_the_deadline_it_goes_on_with_what_there_is(
 ) -> None:
     office = Office("geo", "credit", "score", "last")
     office.hold["credit"] = asyncio.Event()
-    step = parallel(deadline="300ms", on_deadline=on_deadline)
+    step = parallel(deadline="2s", on_deadline=on_deadline)
     async with memory_bus() as bus, lab(bus, table(step, "last"), office.worker) as made:
         await made.submit(payload={"reply": 1})
         assert (await made.ended()).kind == end
@@ -160,7 +161,7 @@ async def test_a_message_whose_time_is_over_takes_its_branches_with_it(memory_bu
     office = Office("first", "geo", "credit", "score")
     office.hold["credit"] = asyncio.Event()
     async with memory_bus() as bus, lab(bus, table("first", parallel()), office.worker) as made:
-        await made.submit(timeout=0.5)
+        await made.submit(timeout=2)
         await made.until(lambda: len(made.dead) > 0)
         office.hold["credit"].set()
         await made.told("compensated undo:credit", "c-1/enrich/credit")

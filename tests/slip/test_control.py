@@ -310,7 +310,7 @@ async def test_an_end_from_outside_is_told_though_its_router_died_and_the_messag
     monkeypatch.setattr(Outbox, "bury", bury_later)
     settings = fast(ack_deadline_ms=300)
     async with memory_bus() as bus, lab(bus, table("slow", "charge"), worker, settings=settings) as made:
-        await made.submit(timeout=0.2 if how == "time out" else None)
+        await made.submit(timeout=2 if how == "time out" else None)
         await begun.wait()
         if how == "cancel":
             await Control(made.store, made.settings).cancel("c-1")
@@ -372,7 +372,7 @@ async def test_what_is_done_is_undone_in_reverse_on_every_engine(any_bus: OpenBu
     async with any_bus() as bus, lab(bus, table("a", "b", "c", "d"), worker) as made:
         await made.submit()
         await made.until(lambda: len(made.dead) > 0)
-        await made.ended()
+        await made.until(lambda: len(made.kinds()) == 13)
     assert undone == ["b", "a"]
     assert summary(made.dead[0]) == {
         "router": "OK",

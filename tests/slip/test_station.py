@@ -398,12 +398,12 @@ async def test_a_step_may_pause_itself_for_all_messages_and_it_costs_no_attempt(
     async def pause(work: Work) -> None:
         tried.append((work.correlation_id, work.attempt))
         if len(tried) == 1:
-            raise Pause("the bank is away", seconds=0.3)
+            raise Pause("the bank is away", seconds=2)
 
     async with memory_bus() as bus, lab(bus, table("a"), worker) as made:
         await made.submit()
-        await made.until(lambda: bool(tried))
-        held = await Control(made.store, made.settings).pauses()
+        while not (held := await Control(made.store, made.settings).pauses()):
+            await asyncio.sleep(0.01)
         assert held["a"].reason == "the bank is away"
         assert (await made.ended()).kind == "completed"
     assert tried == [("c-1", 0), ("c-1", 0)]
