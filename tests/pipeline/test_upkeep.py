@@ -242,9 +242,11 @@ def test_a_pipeline_may_write_meanwhile(tmp_path: Path) -> None:
         folder.open(table)
     with concurrent.futures.ThreadPoolExecutor() as threads:
         writers = [threads.submit(append), threads.submit(fold)]
-        for _ in range(5):
-            list(maintain(tmp_path, Upkeep(keep_versions=dt.timedelta(hours=1), keep_days={"messages": 1}), NOW))
-        is_over.set()
+        try:
+            for _ in range(5):
+                list(maintain(tmp_path, Upkeep(keep_versions=dt.timedelta(hours=1), keep_days={"messages": 1}), NOW))
+        finally:
+            is_over.set()
     for writer in writers:
         writer.result()
     tables = Tables(tmp_path)
