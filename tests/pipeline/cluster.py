@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
@@ -16,6 +15,7 @@ import pyspark
 
 from slipstream.pipeline.class_archive import archive_for
 from slipstream.pipeline.java import find_java
+from tests.bus.sites.site import free_port
 from tests.program import Program
 
 
@@ -143,10 +143,3 @@ def _python_without_package(folder: Path) -> Path:
     path.write_text(f'#!/bin/sh\nexport PYTHONPATH="$PYTHONPATH:{packages}"\nexec {sys.executable} -S "$@"\n')
     path.chmod(0o755)
     return path
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port

@@ -8,7 +8,7 @@ import pytest
 
 from slipstream.pipeline.errors import InvalidPipeline, SparkUnreachable
 from slipstream.pipeline.spark_place import check_place, is_local, options_of, shown
-from tests.pipeline.cluster import free_port
+from tests.bus.sites.site import free_port
 
 
 @pytest.mark.parametrize(
