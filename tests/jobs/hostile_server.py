@@ -389,7 +389,8 @@ class Answer:
 
     async def reset(self) -> bool:
         """RST rather than FIN, once the client has had time to read: what it has not read is thrown away by RST."""
-        await asyncio.sleep(0.05)
+        for _ in range(20):  # turns of the loop, which may be the client's as well: after a stall it needs some
+            await asyncio.sleep(0.005)
         sock = self.writer.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.writer.transport.abort()

@@ -351,10 +351,10 @@ async def test_a_download_goes_on_where_it_broke_off() -> None:
 @in_loop
 async def test_a_date_will_do_where_there_is_no_etag() -> None:
     async with workshop(spool_memory_bytes=0) as shop:
-        path = "/reset/600000?size=1000000&last-modified-only=1"
+        path = "/reset/60000?size=100000&last-modified-only=1"
         await shop.failure(path)
         await shop.fetch(path)
-        assert shop.content() == body(1_000_000)
+        assert shop.content() == body(100_000)
         assert shop.server.requests[-1].headers["if-range"] == LAST_MODIFIED
 
 
@@ -401,11 +401,11 @@ async def test_a_download_that_is_cancelled_can_be_gone_on_with() -> None:
 @pytest.mark.parametrize(
     ("path", "given"),
     [
-        ("/hang", {"read_timeout_ms": 50, "connect_timeout_ms": 50}),
-        ("/hang-body", {"read_timeout_ms": 50}),
-        ("/drip", {"total_timeout_ms": 100}),
-        ("/drip", {"slowest_ms": 50, "slowest_bytes_per_s": 10_000}),
-        ("/drip-head", {"read_timeout_ms": 50, "connect_timeout_ms": 50}),
+        ("/hang", {"read_timeout_ms": 1_000, "connect_timeout_ms": 1_000}),
+        ("/hang-body", {"read_timeout_ms": 1_000}),
+        ("/drip", {"total_timeout_ms": 1_500}),
+        ("/drip", {"slowest_ms": 500, "slowest_bytes_per_s": 10_000}),
+        ("/drip-head", {"read_timeout_ms": 1_000, "connect_timeout_ms": 1_000}),
     ],
 )
 def test_what_takes_too_long_is_given_up(path: str, given: dict[str, Any]) -> None:
@@ -421,7 +421,7 @@ def test_what_takes_too_long_is_given_up(path: str, given: dict[str, Any]) -> No
 
 @in_loop
 async def test_a_drip_that_is_fast_enough_goes_on() -> None:
-    async with workshop(slowest_ms=20, slowest_bytes_per_s=1, read_timeout_ms=50, total_timeout_ms=300) as shop:
+    async with workshop(slowest_ms=20, slowest_bytes_per_s=1, read_timeout_ms=2_000, total_timeout_ms=2_500) as shop:
         failure = await shop.failure("/drip")
         assert "JOBS_TOTAL_TIMEOUT_MS" in failure.message
 

@@ -47,7 +47,7 @@ def test_there_are_as_many_slots_as_spark_has_cores(spark: SparkSession, tmp_pat
 async def test_each_resource_ends_where_it_does_with_an_ordinary_worker(
     spark: SparkSession, driver: str, tmp_path: Path
 ) -> None:
-    settings: dict[str, Any] = {"max_attempts": 4, "total_timeout_ms": 1_000, "connect_timeout_ms": 2_000}
+    settings: dict[str, Any] = {"max_attempts": 3, "total_timeout_ms": 3_000}
     async with at_work(tmp_path, spark, driver, **settings) as (lab, server):
         urls = {name: path if "://" in path[:8] else server.url(path) for name, (path, _, _) in ENDS.items()}
         urls |= {f"r{number}": server.url(f"/ok/{number + 1}/r") for number in range(300)}

@@ -140,7 +140,7 @@ async def test_when_the_shift_is_over_nothing_is_begun(tmp_path: Path) -> None:
 async def test_what_takes_too_long_is_cut(tmp_path: Path) -> None:
     async with place(tmp_path) as found:
         tasks = [_handed(found.server.url("/ok/1"), "fast"), _handed(found.server.url("/hold"), "slow")]
-        reports = (await found.run(tasks, 50, 200)).reports
+        reports = (await found.run(tasks, 1_000, 2_000)).reports
         assert [type(report) for report in reports] == [Ended, Cut]
         assert isinstance((await found.run([_handed(found.server.url("/ok/2"), "next")])).reports[0], Ended)
 
