@@ -62,8 +62,10 @@ class Lab:
         return (self.folder / "objects" / key).read_bytes()
 
     def objects(self) -> list[str]:
+        """What the store would list: `NAME#1` is none of them, but what one who was killed had written of NAME."""
         root = self.folder / "objects"
-        return sorted(str(path.relative_to(root)) for path in (root / "resources").rglob("*") if path.is_file())
+        files = [path for path in (root / "resources").rglob("*") if path.is_file()]
+        return sorted(str(path.relative_to(root)) for path in files if "#" not in path.name)  # no key has one
 
     async def statuses(self, job_id: str) -> list[JobStatus]:
         found = [decode(JobStatus, data) async for data in self._read("jobs.status")]

@@ -51,6 +51,25 @@ async def test_what_is_stored_has_ended(tmp_path: Path) -> None:
 
 
 @in_loop
+async def test_what_one_who_was_killed_has_left_is_removed_when_it_is_handed_out_again(tmp_path: Path) -> None:
+    async with (
+        hostile_server() as server,
+        laboratory(tmp_path, worker=False) as lab,
+        runner_of(lab, tmp_path) as runner,
+    ):
+        await runner.run(_handed(server.url("/ok/10")))
+        (key,) = lab.objects()
+        left = [tmp_path / "objects" / f"{key}#{number}" for number in (1, 2)]
+        others = tmp_path / "objects" / f"{key}b#1"
+        for path in (*left, others):
+            path.write_bytes(b"half")
+        await runner.run(_handed(server.url("/ok/10"), attempt=2))
+        assert not any(path.exists() for path in left)
+        assert others.exists(), "somebody may be at that one"
+        assert lab.objects() == [key]
+
+
+@in_loop
 async def test_what_is_buried_has_ended_with_its_code(tmp_path: Path) -> None:
     async with (
         hostile_server() as server,
