@@ -137,9 +137,9 @@ def _archive() -> str:
 
 def _python_without_package(folder: Path) -> Path:
     """This Python with all that is installed, except for our package: an editable install is a `.pth` file, and
-    `-S` reads none."""
+    `-S` reads none. What is installed comes first: the zip of PySpark that Spark names is compiled by every process."""
     path = folder / "python"
     packages = sysconfig.get_paths()["purelib"]
-    path.write_text(f'#!/bin/sh\nexport PYTHONPATH="$PYTHONPATH:{packages}"\nexec {sys.executable} -S "$@"\n')
+    path.write_text(f'#!/bin/sh\nexport PYTHONPATH="{packages}:$PYTHONPATH"\nexec {sys.executable} -S "$@"\n')
     path.chmod(0o755)
     return path

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from slipstream.pipeline.java import find_java
 from slipstream.pipeline.shipping import pack
 from slipstream.pipeline.spark_place import check_place, is_local, options_of
 from slipstream.pipeline.tasks import check_executors
+from slipstream.pipeline.worker_python import worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -120,8 +120,8 @@ def _started(settings: PipelineSettings, given: Mapping[str, str], scratch: str,
     local = is_local(settings.master)
     if named := given.get("spark.pyspark.python"):  # which only spark-submit would look at
         os.environ["PYSPARK_PYTHON"] = named
-    elif local:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    elif local and "PYSPARK_PYTHON" not in os.environ:
+        os.environ["PYSPARK_PYTHON"] = worker_python()
     from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra, and it takes a second
 
     options = {
