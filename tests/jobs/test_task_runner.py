@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from slipstream.jobs.burials import Burials
 from slipstream.jobs.config import JobConfig
 from slipstream.jobs.download.fetch import Fetcher
@@ -32,9 +34,9 @@ async def runner_of(lab: Lab, folder: Path, **given: Any) -> AsyncIterator[TaskR
     storages.close()
 
 
-def _handed(url: str, attempt: int = 1, attempts: int = 0) -> Handed:
+def _handed(url: str, attempt: int = 1, **fields: Any) -> Handed:
     data = encode(DownloadTask(job_id="j", resource_id="a", url=url))
-    return Handed("fetchbox.jobs.tasks", "0-0", "j", data, attempt, 0.0, attempts)
+    return Handed("fetchbox.jobs.tasks", "0-0", "j", data, attempt, 0.0, **fields)
 
 
 @in_loop
@@ -50,8 +52,11 @@ async def test_what_is_stored_has_ended(tmp_path: Path) -> None:
         assert (await lab.ended("j")).resources_completed == 1
 
 
+@pytest.mark.parametrize("again", [{"attempt": 2}, {"is_repeated": True}])
 @in_loop
-async def test_what_one_who_was_killed_has_left_is_removed_when_it_is_handed_out_again(tmp_path: Path) -> None:
+async def test_what_one_who_was_killed_has_left_is_removed_when_it_is_handed_out_again(
+    again: dict[str, Any], tmp_path: Path
+) -> None:
     async with (
         hostile_server() as server,
         laboratory(tmp_path, worker=False) as lab,
@@ -63,7 +68,7 @@ async def test_what_one_who_was_killed_has_left_is_removed_when_it_is_handed_out
         others = tmp_path / "objects" / f"{key}b#1"
         for path in (*left, others):
             path.write_bytes(b"half")
-        await runner.run(_handed(server.url("/ok/10"), attempt=2))
+        await runner.run(_handed(server.url("/ok/10"), **again))
         assert not any(path.exists() for path in left)
         assert others.exists(), "somebody may be at that one"
         assert lab.objects() == [key]

@@ -21,6 +21,8 @@ class Handed(msgspec.Struct, frozen=True):
     published_s: float
     attempts: int = 0
     """At the download, that are known to have been made when it was handed out before."""
+    is_repeated: bool = False
+    """Somebody has died of it, or with it, and the bus knows nothing of that: Spark begins a task again by itself."""
     traceparent: str = ""
     """Where it is in its trace; only where somebody looks at traces."""
 

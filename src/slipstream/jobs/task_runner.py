@@ -122,7 +122,7 @@ class TaskRunner:
             raise TaskFailed(Code.SYSTEM_EXHAUSTED, EXHAUSTED.format(handed.attempt - 1))
         self._reporter.mention(task, STARTED, "started", started_fields(task))
         plan = self._planner.plan(task)
-        if handed.attempt > 1:
+        if handed.attempt > 1 or handed.is_repeated:
             await plan.storage.sweep(plan.key)
         with Spool(self._settings, plan.checksum) as spool:
             fetched = await self._download(task, plan, spool, attempts)

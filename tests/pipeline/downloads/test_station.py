@@ -100,6 +100,35 @@ async def test_each_task_has_its_report_in_their_order(tmp_path: Path) -> None:
 
 
 @in_loop
+async def test_what_a_process_that_spark_lost_has_left_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark begins the bundle again by itself: for the bus it is still the first time."""
+    async with place(tmp_path) as found:
+        tasks = [_handed(found.server.url("/ok/10"))]
+        await found.run(tasks)
+        (key,) = found.lab.objects()
+        left = tmp_path / "objects" / f"{key}#1"
+        left.write_bytes(b"half")
+        await found.run(tasks)
+        assert left.exists(), "nobody has died, as far as anybody knows"
+        monkeypatch.setattr(station, "TaskContext", Repeated)
+        await found.run(tasks)
+        assert not left.exists()
+
+
+class Repeated:
+    """Of a task that Spark runs for the second time."""
+
+    @classmethod
+    def get(cls) -> Repeated:
+        return cls()
+
+    def attemptNumber(self) -> int:  # noqa: N802 - Spark's name
+        return 1
+
+
+@in_loop
 async def test_connections_are_kept_from_bundle_to_bundle(tmp_path: Path) -> None:
     async with place(tmp_path) as found:
         for name in "abc":

@@ -15,6 +15,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import msgspec
+from pyspark import TaskContext
 
 from slipstream.bus import BusError, open_bus
 from slipstream.jobs.burials import Burials
@@ -38,7 +39,16 @@ _stations = threading.Lock()
 def run_bundle(data: bytes) -> bytes:
     """An Order, and its Answer. What a task fails of is in the answer; only the death of a process is Spark's."""
     order = msgspec.msgpack.decode(data, type=Order)
+    if _is_repeated():
+        again = [msgspec.structs.replace(task, is_repeated=True) for task in order.tasks]
+        order = msgspec.structs.replace(order, tasks=again)
     return msgspec.msgpack.encode(_station_of(order.setup).run(order))
+
+
+def _is_repeated() -> bool:
+    """Whether Spark has lost the process that had this bundle before."""
+    context = TaskContext.get()
+    return context is not None and context.attemptNumber() > 0
 
 
 def _station_of(setup: bytes) -> Station:
