@@ -132,7 +132,7 @@ def test_on_a_cluster_that_loses_a_worker_and_with_a_secret_that_nobody_sees(
     events.mkdir()
     options = cluster.conf | {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{events}"}
     with site.client:
-        site.put_numbers(4_000)
+        site.put_numbers(2_000)
         url = server.base.replace("http://", "http://user:s3cret@")
         worker = SparkWorker(
             url, tmp_path, "c.", "--master", cluster.master, *conf(options), "--once", EMBED, PIPELINE_STEP_ROWS="100"
@@ -143,7 +143,7 @@ def test_on_a_cluster_that_loses_a_worker_and_with_a_secret_that_nobody_sees(
             assert worker.wait() == 0, worker.said
         finally:
             worker.kill()
-        assert site.squares() == {n: n * n for n in range(4_000)}
+        assert site.squares() == {n: n * n for n in range(2_000)}
         assert site.lag == 0
     written = [path.read_text(errors="replace") for path in events.rglob("*") if path.is_file()]
     assert written, "Spark wrote its event log"
