@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from slipstream.bus import open_bus
 from slipstream.cli import main
 from slipstream.slip import RouteTable, Work, Worker, open_store
-from tests.client.loop import in_loop
+from tests.client.loop import in_loop_for
 from tests.pipeline.cluster import Cluster, connect_server
 from tests.pipeline.steps.site import Site
 from tests.pipeline.steps.worker_process import SparkWorker
@@ -65,7 +65,7 @@ def ordinary() -> Worker:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@in_loop
+@in_loop_for(500)
 async def test_a_step_on_spark_among_ordinary_ones_with_one_poisoned_row_of_a_thousand(
     server: ServerProcess, tmp_path: Path
 ) -> None:

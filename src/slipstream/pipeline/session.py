@@ -53,9 +53,10 @@ LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     # Tasks are Python's, and what is left is small: Java's second compiler takes longer than it saves. Without it
-    # Java has room for 48 MB of compiled code, which the classes that Spark makes fill in minutes of small batches,
-    # and then it ends. This is the room that it has with both.
-    JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
+    # Java has room for 48 MB of compiled code, which the classes that Spark makes fill in minutes of small batches.
+    # Then there is none for the little that every class needs, and Java ends. So there is the room that it has with
+    # both, and that little has its own: where the rest is full, code runs that is not compiled.
+    JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+SegmentedCodeCache",
     # Elsewhere it starts before our package is there.
     "spark.python.daemon.module": "slipstream.pipeline.daemon",
 }
