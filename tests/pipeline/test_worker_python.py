@@ -43,7 +43,8 @@ def test_pyspark_is_what_is_installed_and_compiled() -> None:
 
 @pytest.mark.usefixtures("cache")
 def test_everything_else_in_the_path_stays_and_so_do_arguments(tmp_path: Path) -> None:
-    others = [str(tmp_path / "my own"), "/elsewhere/spark/python/lib/pyspark.zip", str(tmp_path)]
+    others = [str(tmp_path / "my own *"), "/elsewhere/spark/python/lib/pyspark.zip", str(tmp_path)]
+    (tmp_path / "my own 1").mkdir()
     (py4j,) = LIB.glob("py4j-*.zip")
     path = [str(LIB / "pyspark.zip"), *others[:2], str(py4j), others[2]]
     kept = said("import os, sys; print(os.environ['PYTHONPATH'], *sys.argv[1:], sep='\\n')", path, "a b", "", "*:c")

@@ -27,6 +27,7 @@ _SCRIPT = """\
 # Starts Python for Spark without the zips that it puts in front of what is installed: Python compiles them every time.
 kept=
 IFS=:
+set -f
 for each in $PYTHONPATH; do
   case $each in
     {zips}*.zip) ;;

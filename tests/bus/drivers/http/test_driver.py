@@ -29,7 +29,7 @@ async def test_where_nothing_answers_opening_ends_in_time_and_says_what_to_do() 
     began = time.monotonic()
     with pytest.raises(BusUnavailable, match=r"127\.0\.0\.1:9 .* slipstream serve.* SLIPSTREAM_URL"):
         await open_bus(driver="http", url="http://127.0.0.1:9", connect_timeout_ms=500)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 8, "it took the ten seconds that are usual, whatever it was told"
 
 
 @in_loop

@@ -28,7 +28,7 @@ async def test_who_gets_no_answer_is_told_in_time() -> None:
     began = time.monotonic()
     with pytest.raises(BusUnavailable, match=r"does not answer at 127\.0\.0\.1"):
         await open_bus(driver="pubsub", pubsub_emulator_host=f"127.0.0.1:{free_port()}", connect_timeout_ms=400)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 8, "it took the ten seconds that are usual, whatever it was told"
 
 
 @in_loop
@@ -38,7 +38,7 @@ async def test_who_is_accepted_and_gets_no_answer_is_told_in_time() -> None:
         began = time.monotonic()
         with pytest.raises(BusUnavailable):
             await open_bus(driver="pubsub", pubsub_emulator_host=f"127.0.0.1:{port}", connect_timeout_ms=400)
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 8, "it took the ten seconds that are usual, whatever it was told"
 
 
 @in_loop
