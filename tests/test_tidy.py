@@ -1,13 +1,14 @@
-"""Keeps the house in order: which room may know which, how files are called, and how long they may get."""
+"""Rules for the source tree: which package may import which, how files are named, and how long they may get.
+
+Each test checks every file and lists all offenders at once.
+"""
 
 from __future__ import annotations
 
 import ast
+import functools
 import re
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "slipstream"
@@ -19,11 +20,6 @@ PAGES = [
     *sorted((ROOT / ".github").rglob("*.*")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
-
-
-def each(paths: list[Path]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("path", paths, ids=lambda path: str(path.relative_to(ROOT)))
-
 
 LINES_MAX = 600
 
@@ -212,33 +208,54 @@ NOT_MIRRORED = {
 }
 
 
-def imports(path: Path) -> Iterator[str]:
-    """Every module it imports, wherever in the file, by its whole name."""
-    for node in ast.walk(ast.parse(path.read_text())):
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@functools.cache
+def imports(path: Path) -> frozenset[str]:
+    """Return the full name of every module that `path` imports, anywhere in the file."""
+    names: set[str] = set()
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert not node.level, f"{path} imports relative to itself; write the whole name"
+            assert not node.level, f"{path} has a relative import; write the full name"
             assert node.module is not None
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return frozenset(names)
 
 
 def room(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-@each(MODULES)
-def test_a_room_knows_only_those_below_it(path: Path) -> None:
-    known = {name.split(".")[1] for name in imports(path) if name.startswith("slipstream.")}
-    if room(path) != "cli":
-        assert not known & (FOR_COMMANDS - {room(path)})
-    assert not known & MAY_NOT_KNOW.get(room(path), set())
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
 
 
-@each(sorted((SOURCE / "broker").rglob("*.py")))
-def test_the_broker_has_no_clock_no_disk_and_no_network(path: Path) -> None:
-    assert not {name.split(".")[0] for name in imports(path)} & OUTSIDE
+def test_a_room_knows_only_those_below_it() -> None:
+    offenders = {}
+    for path in MODULES:
+        known = {name.split(".")[1] for name in imports(path) if name.startswith("slipstream.")}
+        forbidden = known & MAY_NOT_KNOW.get(room(path), set())
+        if room(path) != "cli":
+            forbidden |= known & (FOR_COMMANDS - {room(path)})
+        if forbidden:
+            offenders[named(path)] = forbidden
+    assert offenders == {}
+
+
+def test_the_broker_has_no_clock_no_disk_and_no_network() -> None:
+    found = {
+        named(path): {name.split(".")[0] for name in imports(path)} & OUTSIDE
+        for path in MODULES
+        if room(path) == "broker"
+    }
+    assert found, "there are no modules of the broker"
+    assert {path: outside for path, outside in found.items() if outside} == {}
 
 
 def test_every_room_has_its_rule() -> None:
@@ -246,33 +263,27 @@ def test_every_room_has_its_rule() -> None:
     assert rooms == set(MAY_NOT_KNOW), "cli may know everything; every other room says what it may not"
 
 
-@each(MODULES)
-def test_a_module_says_what_it_is_for(path: Path) -> None:
-    """A package above all: its first paragraph says what the room is for."""
-    text = ast.get_docstring(ast.parse(path.read_text()))
-    assert text, "it starts without a docstring"
-    assert text[0].isupper() or text[0] == "`"
+def test_every_module_has_a_docstring() -> None:
+    """The first paragraph of a package says what the package is for."""
+    docstrings = {named(path): ast.get_docstring(parsed(path)) for path in MODULES}
+    assert [path for path, text in docstrings.items() if not text or not (text[0].isupper() or text[0] == "`")] == []
 
 
-@each(MODULES)
-def test_a_module_is_named_for_what_it_holds(path: Path) -> None:
+def test_no_module_has_a_vague_name() -> None:
     vague = {"utils", "util", "helpers", "helper", "common", "manager", "misc", "base", "core"}
-    assert not vague & {part.removesuffix(".py") for part in path.relative_to(SOURCE).parts}
+    parts = {named(path): {part.removesuffix(".py") for part in path.relative_to(SOURCE).parts} for path in MODULES}
+    assert [path for path, words in parts.items() if words & vague] == []
 
 
-@each(MODULES)
-def test_a_module_is_not_too_long(path: Path) -> None:
-    lines = len(path.read_text().splitlines())
-    assert lines <= LINES_MAX, f"{lines} lines: it is probably two nouns"
+def test_no_module_is_too_long() -> None:
+    lengths = {named(path): len(path.read_text().splitlines()) for path in MODULES}
+    assert {path: lines for path, lines in lengths.items() if lines > LINES_MAX} == {}, "probably two nouns in one file"
 
 
-@each(TEST_MODULES)
-def test_a_test_module_mirrors_a_module(path: Path) -> None:
-    """`tests/server/test_v1_topics.py` is about `server/v1.py`: its name, and more where there are several. Those in a
-    browser are about the console's pages, and those of scripts about what stands beside the package."""
+def _mirrors_a_module(path: Path) -> bool:
+    """`tests/server/test_v1_topics.py` is about `server/v1.py`: the name of a module, and an optional topic. Tests in a
+    browser are about the modules of the console's pages."""
     relative = path.relative_to(TESTS)
-    if str(relative) in NOT_MIRRORED:
-        return
     words = path.stem.removeprefix("test_").split("_")
     stems = ["_".join(words[:count]) for count in range(1, len(words) + 1)]
     if relative.parts[:2] == ("console", "browser"):
@@ -281,28 +292,34 @@ def test_a_test_module_mirrors_a_module(path: Path) -> None:
     else:
         root = ROOT if relative.parts[0] == "scripts" else SOURCE
         there = [root / relative.parent / f"{stem}.py" for stem in stems]
-    assert any(module.exists() for module in there), "mirror a module, or say why not"
+    return any(module.exists() for module in there)
 
 
-def test_every_exception_is_still_needed() -> None:
-    there = {str(path.relative_to(TESTS)) for path in TEST_MODULES}
-    assert set(NOT_MIRRORED) <= there
+def test_every_test_module_mirrors_a_module() -> None:
+    modules = {str(path.relative_to(TESTS)): path for path in TEST_MODULES}
+    offenders = [name for name, path in modules.items() if name not in NOT_MIRRORED and not _mirrors_a_module(path)]
+    assert offenders == [], "mirror a module, or give the reason in NOT_MIRRORED"
+    assert set(NOT_MIRRORED) - set(modules) == set(), "exceptions for files that do not exist"
 
 
 HOST = re.compile(r"\b[\w-]+(?:\.[\w-]+)*\.(?:com|dev|io|net|org)\b")
-"""Names of machines on the internet: what is installed, and from where, is the business of who installs it."""
+"""The name of a machine on the internet: where packages come from is the user's choice."""
 
 
-@each([*PAGES, *(ROOT / name for name in ("Makefile", "pyproject.toml", "requirements.lock"))])
-def test_no_host_is_named(path: Path) -> None:
-    text = path.read_text()
-    assert HOST.findall(text) == []
-    assert "index-url" not in text.replace("--no-emit-index-url", "")
+def test_no_host_is_named() -> None:
+    offenders = {}
+    for path in (*PAGES, *(ROOT / name for name in ("Makefile", "pyproject.toml", "requirements.lock"))):
+        text = path.read_text()
+        found = HOST.findall(text)
+        if "index-url" in text.replace("--no-emit-index-url", ""):
+            found.append("index-url")
+        if found:
+            offenders[named(path)] = found
+    assert offenders == {}
 
 
-@each(PAGES)
-def test_a_page_is_plain_text(path: Path) -> None:
+def test_every_page_is_plain_text() -> None:
     """No emoji, no tabs, no white space at the end of a line."""
-    text = path.read_text()
-    assert not [character for character in text if ord(character) > 0x2FFF]
-    assert not re.search(r"[ \t]+$|\t", text, re.MULTILINE)
+    texts = {named(path): path.read_text() for path in PAGES}
+    assert [path for path, text in texts.items() if any(ord(character) > 0x2FFF for character in text)] == []
+    assert [path for path, text in texts.items() if re.search(r"[ \t]+$|\t", text, re.MULTILINE)] == []
