@@ -18,10 +18,11 @@ from typing import Literal, TypeAlias, cast
 import msgspec
 import uvloop
 
-from bench.load import LoadResult, summarise
+from bench.load import LoadResult, Tally, retry_after_s, summarise
 
 Kind: TypeAlias = Literal["json", "msgpack", "redis", "drain"]
 
+REDIS_OK = b"$"
 DIFFERENT = 64
 """Requests in turn, each with its own random values."""
 
@@ -44,6 +45,7 @@ class Pieces(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.buffer = bytearray()
+        self.request = b""
         self.done = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -53,8 +55,15 @@ class Pieces(asyncio.Protocol):
         if not self.done.done():
             self.done.set_result(None)
 
-    def http_body(self) -> bytes | None:
-        """The body of the answer, once it is there, which is then forgotten."""
+    def write(self, request: bytes) -> None:
+        self.request = request
+        self.transport.write(request)
+
+    def write_again(self, pause_s: int) -> None:
+        asyncio.get_running_loop().call_later(pause_s, self.transport.write, self.request)
+
+    def http_answer(self) -> tuple[bytes, bytes] | None:
+        """Take the head and the body of an answer out of the buffer; None while a part of it is missing."""
         end = self.buffer.find(b"\r\n\r\n")
         if end < 0:
             return None
@@ -64,22 +73,18 @@ class Pieces(asyncio.Protocol):
         if len(self.buffer) < end + 4 + length:
             return None
         body = bytes(self.buffer[end + 4 : end + 4 + length])
-        if self.buffer[9:10] != b"2":
-            raise RuntimeError(bytes(self.buffer[:500]).decode(errors="replace"))
         self.buffer.clear()
-        return body
+        return head, body
 
 
 class Producer(Pieces):
     """Sends its next request when the last is answered."""
 
-    def __init__(self, plan: Batches, requests: list[bytes], latencies: array[float], until: float) -> None:
+    def __init__(self, plan: Batches, requests: list[bytes], tally: Tally) -> None:
         super().__init__()
         self.plan = plan
         self.requests = cycle(requests)
-        self.latencies = latencies
-        self.until = until
-        self.answers = 0
+        self.tally = tally
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -87,29 +92,38 @@ class Producer(Pieces):
 
     def send(self) -> None:
         self.sent = time.perf_counter()
-        self.transport.write(next(self.requests))
+        self.write(next(self.requests))
 
     def data_received(self, data: bytes) -> None:
         self.buffer += data
-        if not self.answered():
+        answer = self.redis_answer() if self.plan.kind == "redis" else self.http_answer()
+        if answer is None:
             return
+        head, _ = answer
         now = time.perf_counter()
-        self.latencies.append(now - self.sent)
-        if now < self.until:
+        if pause_s := retry_after_s(head):
+            self.tally.deferred += 1
+            self.write_again(pause_s)
+            return
+        if head[9:10] == b"2" or head == REDIS_OK:
+            self.tally.count(self.sent, now)
+        else:
+            self.tally.fail(b"\r\n".join(answer))
+        if now < self.tally.until:
             self.send()
         else:
             self.transport.close()
 
-    def answered(self) -> bool:
-        if self.plan.kind != "redis":
-            return self.http_body() is not None
-        if b"-" in self.buffer[:1]:
-            raise RuntimeError(bytes(self.buffer[:200]).decode(errors="replace"))
+    def redis_answer(self) -> tuple[bytes, bytes] | None:
+        if self.buffer[:1] == b"-":
+            error = bytes(self.buffer)
+            self.buffer.clear()
+            return error, b""
         # Each XADD is answered with a bulk string: "$15\r\n1700000000000-0\r\n".
         if self.buffer.count(b"\r\n") < 2 * self.plan.batch:
-            return False
+            return None
         self.buffer.clear()
-        return True
+        return REDIS_OK, b""
 
 
 def requests_for(plan: Batches) -> list[bytes]:
@@ -171,12 +185,20 @@ class Drainer(Pieces):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self.sent = time.perf_counter()
-        self.transport.write(self.fetch)
+        self.write(self.fetch)
 
     def data_received(self, data: bytes) -> None:
         self.buffer += data
-        body = self.http_body()
-        if body is None:
+        answer = self.http_answer()
+        if answer is None:
+            return
+        head, body = answer
+        if pause_s := retry_after_s(head):
+            self.write_again(pause_s)
+            return
+        if head[9:10] != b"2":
+            self.done.set_exception(RuntimeError(f"the drain was refused: {head.decode()} {body[:500].decode()}"))
+            self.transport.close()
             return
         if self.acking:
             self.latencies.append(time.perf_counter() - self.sent)
@@ -187,11 +209,11 @@ class Drainer(Pieces):
             self.acking = len(places)
             if places:
                 request = {"topic": self.plan.topic, "group": "g", "owner": self.name, "messages": places}
-                self.transport.write(post(b"/v2/ack", msgspec.msgpack.encode(request), b"application/msgpack"))
+                self.write(post(b"/v2/ack", msgspec.msgpack.encode(request), b"application/msgpack"))
                 return
         if self.left[0] > 0:
             self.sent = time.perf_counter()
-            self.transport.write(self.fetch)
+            self.write(self.fetch)
         else:
             self.transport.close()
 
@@ -200,17 +222,9 @@ async def run(plan: Batches) -> LoadResult:
     if plan.kind == "drain":
         return await _drain(plan)
     requests = requests_for(plan)
-    await _burst(plan, requests, plan.warmup_seconds)
-    latencies, seconds = await _burst(plan, requests, plan.seconds)
-    return _in_messages(summarise(latencies, 0, seconds), len(latencies) * plan.batch, seconds)
-
-
-async def _burst(plan: Batches, requests: list[bytes], seconds: float) -> tuple[array[float], float]:
-    latencies: array[float] = array("d")
-    started = time.perf_counter()
-    clients = [Producer(plan, requests, latencies, started + seconds) for _ in range(plan.connections)]
-    await _connect(plan, clients)
-    return latencies, time.perf_counter() - started
+    tally = Tally(plan.warmup_seconds, plan.seconds)
+    await _connect(plan, [Producer(plan, requests, tally) for _ in range(plan.connections)])
+    return tally.result(plan.batch)
 
 
 async def _drain(plan: Batches) -> LoadResult:
@@ -219,7 +233,8 @@ async def _drain(plan: Batches) -> LoadResult:
     started = time.perf_counter()
     await _connect(plan, [Drainer(plan, f"w{n}", latencies, left) for n in range(plan.connections)])
     seconds = time.perf_counter() - started
-    return _in_messages(summarise(latencies, 0, seconds), plan.messages, seconds)
+    result = summarise(latencies, seconds, plan.batch, errors=0, deferred=0)
+    return msgspec.structs.replace(result, rate=round(plan.messages / seconds))
 
 
 async def _connect(plan: Batches, clients: list[Producer] | list[Drainer]) -> None:
@@ -227,10 +242,6 @@ async def _connect(plan: Batches, clients: list[Producer] | list[Drainer]) -> No
     for client in clients:
         await loop.create_connection(lambda client=client: client, "127.0.0.1", plan.port)  # type: ignore[misc]
     await asyncio.gather(*(client.done for client in clients))
-
-
-def _in_messages(result: LoadResult, messages: int, seconds: float) -> LoadResult:
-    return msgspec.structs.replace(result, rate=round(messages / seconds))
 
 
 if __name__ == "__main__":

@@ -9,14 +9,13 @@ import asyncio
 import gc
 import sys
 import time
-from array import array
 from collections import deque
 from typing import cast
 
 import msgspec
 import uvloop
 
-from bench.load import summarise
+from bench.load import Tally, retry_after_s
 
 
 class FullPath(msgspec.Struct, kw_only=True):
@@ -44,10 +43,21 @@ class Requests(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)
 
     def post(self, path: bytes, body: bytes) -> None:
-        self.transport.write(
+        self.request = (
             b"POST %b HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
             % (path, len(body), body)
         )
+        self.transport.write(self.request)
+
+    def data_received(self, data: bytes) -> None:
+        if pause_s := retry_after_s(data):
+            self.run.tally.deferred += 1
+            asyncio.get_running_loop().call_later(pause_s, self.transport.write, self.request)
+        else:
+            self.answered(data)
+
+    def answered(self, data: bytes) -> None:
+        raise NotImplementedError
 
 
 class Producer(Requests):
@@ -61,9 +71,9 @@ class Producer(Requests):
         self.sent = time.perf_counter()
         self.post(b"/v1/produce", self.body)
 
-    def data_received(self, data: bytes) -> None:
+    def answered(self, data: bytes) -> None:
         if not data.startswith(b"HTTP/1.1 200"):
-            self.run.fail(data)
+            self.run.tally.fail(data)
 
 
 class Acker(Requests):
@@ -85,11 +95,11 @@ class Acker(Requests):
         else:
             self.run.free.append(self)
 
-    def data_received(self, data: bytes) -> None:
+    def answered(self, data: bytes) -> None:
         if data.startswith(b"HTTP/1.1 204"):
             self.run.acked(self.key)
         else:
-            self.run.fail(data)
+            self.run.tally.fail(data)
         self.take()
 
 
@@ -120,10 +130,8 @@ class FullPathRun:
         self.plan = plan
         self.to_ack: deque[tuple[bytes, Item]] = deque()
         self.free: deque[Acker] = deque()
-        self.latencies: array[float] = array("d")
-        self.errors = 0
+        self.tally = Tally(0, plan.seconds)
         self.producers: dict[str, Producer] = {}
-        self.until = 0.0
 
     async def run(self) -> bytes:
         loop = asyncio.get_running_loop()
@@ -139,24 +147,18 @@ class FullPathRun:
             await connect(self.producers[f"k{number}"])
             await connect(acker)
             self.free.append(acker)
-        started = time.perf_counter()
-        self.until = started + self.plan.seconds
+        self.tally = Tally(0, self.plan.seconds)
         for producer in self.producers.values():
             producer.send()
         await asyncio.sleep(self.plan.seconds)
-        return msgspec.json.encode(summarise(self.latencies, self.errors, time.perf_counter() - started))
+        return msgspec.json.encode(self.tally.result())
 
     def acked(self, key: str) -> None:
         producer = self.producers[key]
         now = time.perf_counter()
-        self.latencies.append(now - producer.sent)
-        if now < self.until:
+        self.tally.count(producer.sent, now)
+        if now < self.tally.until:
             producer.send()
-
-    def fail(self, data: bytes) -> None:
-        if self.errors == 0:
-            print(data.decode(errors="replace")[:500], file=sys.stderr)
-        self.errors += 1
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """A load generator: N connections, each sending its next request when the last is answered.
 
-Runs in a process of its own and prints one JSON line. `python -m bench.load '{"port": 8080, "topic": "t"}'`
+It runs in a process of its own and prints one JSON line. `python -m bench.load '{"port": 8080, "topic": "t"}'`
+A request that is answered with 429 is sent again after the pause that `Retry-After` names; the pause is part of the
+latency of the request.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import gc
+import re
 import secrets
 import sys
 import time
@@ -36,6 +39,8 @@ class Load(msgspec.Struct, kw_only=True):
 class LoadResult(msgspec.Struct):
     requests: int
     errors: int
+    deferred: int
+    """The number of answers 429: each is a request that was sent again."""
     rate: float
     p50_ms: float
     p99_ms: float
@@ -43,29 +48,70 @@ class LoadResult(msgspec.Struct):
     max_ms: float
 
 
-class Client(asyncio.Protocol):
-    """One connection. Answers are told apart by their status line; they never come in pieces this small."""
+class Tally:
+    """The answers of all connections; those that arrive during the warm-up do not count."""
 
-    def __init__(self, requests: Iterator[bytes], latencies: array[float], errors: list[bytes], until: float) -> None:
+    def __init__(self, warmup_seconds: float, seconds: float) -> None:
+        self.seconds = seconds
+        self.counted_from = time.perf_counter() + warmup_seconds
+        self.until = self.counted_from + seconds
+        self.latencies: array[float] = array("d")
+        self.errors = 0
+        self.deferred = 0
+
+    def count(self, sent: float, now: float) -> None:
+        if self.counted_from <= now < self.until:
+            self.latencies.append(now - sent)
+
+    def fail(self, answer: bytes) -> None:
+        if self.errors == 0:
+            print(answer.decode(errors="replace")[:500], file=sys.stderr)
+        self.errors += 1
+
+    def result(self, messages_per_request: int = 1) -> LoadResult:
+        return summarise(self.latencies, self.seconds, messages_per_request, self.errors, self.deferred)
+
+
+_RETRY_AFTER = re.compile(rb"\r\nretry-after: *(\d+)", re.IGNORECASE)
+
+
+def retry_after_s(answer: bytes | bytearray) -> int:
+    """Return the pause that a 429 asks for, in seconds; 0 for every other answer."""
+    if answer[9:12] != b"429":
+        return 0
+    found = _RETRY_AFTER.search(answer)
+    return int(found[1]) if found else 1
+
+
+class Client(asyncio.Protocol):
+    """One connection. An answer is small enough to arrive in one piece."""
+
+    def __init__(self, requests: Iterator[bytes], tally: Tally) -> None:
         self.requests = requests
-        self.latencies = latencies
-        self.errors = errors
-        self.until = until
+        self.tally = tally
         self.done = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
+        self.send()
+
+    def send(self) -> None:
         self.sent = time.perf_counter()
-        self.transport.write(next(self.requests))
+        self.request = next(self.requests)
+        self.transport.write(self.request)
 
     def data_received(self, data: bytes) -> None:
         now = time.perf_counter()
-        self.latencies.append(now - self.sent)
-        if data[9:10] != b"2":
-            self.errors.append(data)
-        if now < self.until:
-            self.sent = now
-            self.transport.write(next(self.requests))
+        if pause_s := retry_after_s(data):
+            self.tally.deferred += 1
+            asyncio.get_running_loop().call_later(pause_s, self.transport.write, self.request)
+            return
+        if data[9:10] == b"2":
+            self.tally.count(self.sent, now)
+        else:
+            self.tally.fail(data)
+        if now < self.tally.until:
+            self.send()
         else:
             self.transport.close()
 
@@ -75,10 +121,14 @@ class Client(asyncio.Protocol):
 
 
 async def run(load: Load) -> LoadResult:
-    requests = [_request(load) for _ in range(DIFFERENT)]
-    await _burst(load, cycle(requests), load.warmup_seconds)
-    latencies, errors, seconds = await _burst(load, cycle(requests), load.seconds)
-    return summarise(latencies, len(errors), seconds)
+    requests = cycle([_request(load) for _ in range(DIFFERENT)])
+    loop = asyncio.get_running_loop()
+    tally = Tally(load.warmup_seconds, load.seconds)
+    clients = [Client(requests, tally) for _ in range(load.connections)]
+    for client in clients:
+        await loop.create_connection(lambda client=client: client, "127.0.0.1", load.port)  # type: ignore[misc]
+    await asyncio.gather(*(client.done for client in clients))
+    return tally.result()
 
 
 def _request(load: Load) -> bytes:
@@ -90,21 +140,9 @@ def _request(load: Load) -> bytes:
     )
 
 
-async def _burst(load: Load, requests: Iterator[bytes], seconds: float) -> tuple[array[float], list[bytes], float]:
-    loop = asyncio.get_running_loop()
-    latencies: array[float] = array("d")
-    errors: list[bytes] = []
-    started = time.perf_counter()
-    clients = [Client(requests, latencies, errors, started + seconds) for _ in range(load.connections)]
-    for client in clients:
-        await loop.create_connection(lambda client=client: client, "127.0.0.1", load.port)  # type: ignore[misc]
-    await asyncio.gather(*(client.done for client in clients))
-    if errors:
-        print(errors[0].decode(errors="replace")[:500], file=sys.stderr)
-    return latencies, errors, time.perf_counter() - started
-
-
-def summarise(latencies: array[float], errors: int, seconds: float) -> LoadResult:
+def summarise(
+    latencies: array[float], seconds: float, messages_per_request: int, errors: int, deferred: int
+) -> LoadResult:
     ordered = sorted(latencies)
 
     def at(share: float) -> float:
@@ -113,7 +151,8 @@ def summarise(latencies: array[float], errors: int, seconds: float) -> LoadResul
     return LoadResult(
         requests=len(ordered),
         errors=errors,
-        rate=round(len(ordered) / seconds),
+        deferred=deferred,
+        rate=round(len(ordered) * messages_per_request / seconds),
         p50_ms=at(0.5),
         p99_ms=at(0.99),
         p999_ms=at(0.999),

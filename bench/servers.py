@@ -29,6 +29,7 @@ from bench.slip import Plan as SlipPlan
 from bench.slip import Seconds
 
 VALUE_BYTES = 200
+WARMUP_S = 0.5
 PRODUCERS = 16
 DRAINERS = 4
 PUBSUB_SERVER = Path(__file__).parent.parent / ".cache" / "pubsub-server" / "pubsub-server"
@@ -193,8 +194,10 @@ def files() -> Iterator[Server]:
         server.process.wait()
 
 
-def batch_load(port: int, topic: str, kind: Kind, seconds: float, messages: int = 0) -> LoadResult:
-    """With few connections: what is in flight is the same number of messages as in the other loads, and more."""
+def batch_load(
+    port: int, topic: str, kind: Kind, seconds: float, messages: int = 0, warmup_seconds: float = WARMUP_S
+) -> LoadResult:
+    """Few connections have at least as many messages in flight as the other loads."""
     return _generate(
         "bench.batch",
         Batches(
@@ -205,12 +208,13 @@ def batch_load(port: int, topic: str, kind: Kind, seconds: float, messages: int 
             seconds=seconds,
             connections=DRAINERS if kind == "drain" else PRODUCERS,
             messages=messages,
+            warmup_seconds=warmup_seconds,
         ),
     )
 
 
-def produce_load(server: Server, topic: str, seconds: float, connections: int = 64) -> LoadResult:
-    load = Load(port=server.port, topic=topic, value_bytes=VALUE_BYTES, seconds=seconds, connections=connections)
+def produce_load(server: Server, topic: str, seconds: float, warmup_seconds: float = WARMUP_S) -> LoadResult:
+    load = Load(port=server.port, topic=topic, value_bytes=VALUE_BYTES, seconds=seconds, warmup_seconds=warmup_seconds)
     return _generate("bench.load", load)
 
 

@@ -1,17 +1,26 @@
-"""Fixtures every test may use: a real server in a process of its own, on a free port, gone when the test is."""
+"""How the tests are distributed, and fixtures that every test may use.
+
+Each heavy thing is built once per run. Tests that use the Spark session run in a row on one worker, and so do those in
+the browser; of the rest, those of one module do. Servers that a test leaves alone are those of `run_services`.
+"""
 
 from __future__ import annotations
 
 import itertools
 import logging
+import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from slipstream.cli.logs import JsonFormatter, TextFormatter
+from tests.run_services import RunServices
 from tests.server_process import ServerProcess
 
 # How long an example takes is no reason to fail: the machine is shared.
@@ -25,8 +34,59 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 StartServer = Callable[..., ServerProcess]
 
 
+SERVICES = pytest.StashKey[RunServices]()
+HEAVY = ("spark", "browser")
+"""Names of fixtures, and of the groups and marks of the tests that use them."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--screenshots", metavar="DIRECTORY", help="where the tests in a browser leave what they saw")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from tests.scheduling import ModulesAndGroups
+
+    return ModulesAndGroups(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that use a heavy fixture, and put first what takes longest; the order stays random otherwise."""
+    for item in items:
+        for name in HEAVY:
+            if name in getattr(item, "fixturenames", ()):
+                item.add_marker(name)
+                item.add_marker(pytest.mark.xdist_group(name))
+    items.sort(key=_weight)
+
+
+def _weight(item: pytest.Item) -> int:
+    group = item.get_closest_marker("xdist_group")
+    if group is not None:
+        return HEAVY.index(group.args[0])
+    return len(HEAVY) + (item.get_closest_marker("spark") is None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    workerinput = getattr(config, "workerinput", None)
+    folder = Path(workerinput["services"] if workerinput else tempfile.mkdtemp(prefix="slipstream-tests-"))
+    config.stash[SERVICES] = RunServices(folder)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Give a worker the folder of the services, which this process starts before it starts the first worker."""
+    services = node.config.stash[SERVICES]
+    node.workerinput["services"] = str(services.folder)
+    services.start_all()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        services = config.stash[SERVICES]
+        services.stop()
+        shutil.rmtree(services.folder)
 
 
 @pytest.fixture(autouse=True)
@@ -71,12 +131,16 @@ def server(start_server: StartServer) -> ServerProcess:
 
 
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """One server for all tests that leave nothing behind but a topic of their own: see `topic`."""
-    server = ServerProcess(tmp_path_factory.mktemp("shared"))
-    server.start()
+def services(request: pytest.FixtureRequest) -> RunServices:
+    return request.config.stash[SERVICES]
+
+
+@pytest.fixture(scope="session")
+def shared(services: RunServices) -> Iterator[ServerProcess]:
+    """The broker of the run, for tests that leave nothing behind but topics of their own: see `topic`."""
+    server = ServerProcess.attached(services.port("broker"))
     yield server
-    server.kill()
+    server.client.close()
 
 
 _numbers = itertools.count()
@@ -84,7 +148,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def topic(shared: ServerProcess) -> str:
-    """A topic nobody else uses, on the shared server."""
-    name = f"topic-{next(_numbers)}"
+    """A topic on the shared broker that only this test uses."""
+    name = f"topic-{os.getpid()}-{next(_numbers)}"
     shared.create(name)
     return name

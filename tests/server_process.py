@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
@@ -35,6 +35,13 @@ class ServerProcess:
         self._logged = threading.Condition()
         self._is_listening = False
         self._held: socket.socket | None = None
+
+    @classmethod
+    def attached(cls, port: int) -> Self:
+        """Return a server that another process started, and that only that process ends."""
+        server = cls(Path())
+        server.port = port
+        return server
 
     @property
     def base(self) -> str:

@@ -10,8 +10,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from slipstream.bus.opening import Opening, open_bus
-from tests.bus.sites import make_site
+from tests.bus.sites import make_site, shared_site
 from tests.bus.sites.site import Site
+from tests.run_services import RunServices
 
 DRIVERS = ["embedded", "http", "nats", "pubsub"]
 
@@ -21,9 +22,9 @@ OpenBus = Callable[..., Opening]
 
 
 @pytest.fixture(scope="session", params=DRIVERS)
-def site(request: pytest.FixtureRequest) -> Iterator[Site]:
-    """One for all tests of a process, which keep to topics of their own."""
-    made = make_site(request.param)
+def site(request: pytest.FixtureRequest, services: RunServices) -> Iterator[Site]:
+    """An engine that the whole run shares; each test keeps to topics of its own."""
+    made = shared_site(request.param, services)
     yield made
     made.close()
 

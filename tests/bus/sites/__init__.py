@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.bus.sites.pubsub_server.build import Missing
 from tests.bus.sites.site import Site
+
+if TYPE_CHECKING:
+    from tests.run_services import RunServices
 
 
 def make_site(driver: str) -> Site:
@@ -25,3 +33,24 @@ def make_site(driver: str) -> Site:
 
             return PubSubSite()
     raise AssertionError(f"no site for {driver}")
+
+
+def shared_site(driver: str, services: RunServices) -> Site:
+    """Return the site of the server that the run shares: for tests that keep to topics of their own."""
+    match driver:
+        case "http":
+            from tests.bus.sites.http import HttpSite
+
+            return HttpSite.attached(services.port("broker"))
+        case "nats":
+            from tests.bus.sites.nats import NatsSite
+
+            return NatsSite.attached(services.port("nats"))
+        case "pubsub":
+            from tests.bus.sites.pubsub import PubSubSite
+
+            try:
+                return PubSubSite.attached(services.port("pubsub"))
+            except Missing as missing:
+                pytest.skip(str(missing))
+    return make_site(driver)

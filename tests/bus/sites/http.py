@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests.bus.sites.site import Site
 from tests.server_process import ServerProcess
@@ -18,6 +18,13 @@ class HttpSite(Site):
         self._directory = Path(tempfile.mkdtemp(prefix="slipstream-http-"))
         self.server = ServerProcess(self._directory / "data", *arguments)
         self.server.start()
+
+    @classmethod
+    def attached(cls, port: int) -> Self:
+        """Return the site of a server that another process started and ends."""
+        site = cls.__new__(cls)
+        site.server = ServerProcess.attached(port)
+        return site
 
     def settings(self) -> dict[str, Any]:
         return {"driver": "http", "url": self.server.base}
@@ -32,5 +39,8 @@ class HttpSite(Site):
         self.server.start()
 
     def close(self) -> None:
+        if self.server.process is None:
+            self.server.client.close()
+            return
         self.server.kill()
         shutil.rmtree(self._directory)

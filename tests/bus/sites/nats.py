@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests.bus.sites.site import Site, free_port
 
@@ -28,6 +28,13 @@ class NatsSite(Site):
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self.start_server()
+
+    @classmethod
+    def attached(cls, port: int) -> Self:
+        """Return the site of a server that another process started and ends."""
+        site = cls.__new__(cls)
+        site.port, site._process = port, None
+        return site
 
     @property
     def url(self) -> str:
@@ -64,6 +71,8 @@ class NatsSite(Site):
         self._process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
+        if self._process is None:
+            return
         self.stop_server()
         shutil.rmtree(self._directory)
 

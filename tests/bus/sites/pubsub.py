@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import signal
 import subprocess
 import threading
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -38,7 +37,7 @@ class PubSubSite(Site):
             pytest.skip(str(missing))
         self.port = free_port()
         # It ends with its stdin: when this process is gone, by whatever way, so is the server.
-        self._process = subprocess.Popen(
+        self._process: subprocess.Popen[str] | None = subprocess.Popen(
             [program, str(self.port)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -49,6 +48,13 @@ class PubSubSite(Site):
         self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()
         self._await("listening")
+
+    @classmethod
+    def attached(cls, port: int) -> Self:
+        """Return the site of a server that another process started and ends."""
+        site = cls.__new__(cls)
+        site.port, site._process = port, None
+        return site
 
     @property
     def address(self) -> str:
@@ -66,14 +72,20 @@ class PubSubSite(Site):
 
     def stop_server(self) -> None:
         """Only its port and its connections: all that it knows is in memory, and would be gone (`main.go`)."""
-        os.kill(self._process.pid, signal.SIGUSR1)
+        self._signal(signal.SIGUSR1)
         self._await("stopped")
 
     def start_server(self) -> None:
-        os.kill(self._process.pid, signal.SIGUSR2)
+        self._signal(signal.SIGUSR2)
         self._await("listening")
 
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None, "this server is for all tests"
+        self._process.send_signal(number)
+
     def close(self) -> None:
+        if self._process is None:
+            return
         self._process.kill()
         self._process.wait()
         self._reading.join()
@@ -81,6 +93,7 @@ class PubSubSite(Site):
         self._process.stdin.close()
 
     def _read(self) -> None:
+        assert self._process is not None
         assert self._process.stdout is not None
         with self._process.stdout as lines:
             for line in lines:

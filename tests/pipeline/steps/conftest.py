@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -13,16 +14,8 @@ from tests.server_process import ServerProcess
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    process = ServerProcess(tmp_path_factory.mktemp("steps"))
-    process.start()
-    yield process
-    process.kill()
-
-
 @pytest.fixture
-def site(server: ServerProcess) -> Iterator[Site]:
-    found = Site(server.base, f"s{next(_numbers)}.")
+def site(shared: ServerProcess) -> Iterator[Site]:
+    found = Site(shared.base, f"s{os.getpid()}.{next(_numbers)}.")
     with found.client:
         yield found

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from tests.bus.sites.http import HttpSite
+from tests.run_services import RunServices
 
 
 @pytest.fixture(scope="session")
-def shared_site() -> Iterator[HttpSite]:
-    site = HttpSite()
+def shared_site(services: RunServices) -> Iterator[HttpSite]:
+    site = HttpSite.attached(services.port("broker"))
     yield site
     site.close()
 

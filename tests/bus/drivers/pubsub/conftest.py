@@ -9,15 +9,17 @@ from prometheus_client import CollectorRegistry
 
 from slipstream.bus.opening import Opening, open_bus
 from tests.bus.conftest import OpenBus
+from tests.bus.sites import shared_site
 from tests.bus.sites.pubsub import PubSubSite
+from tests.run_services import RunServices
 
 
 @pytest.fixture(scope="session")
-def pubsub() -> Iterator[PubSubSite]:
-    """One for all tests of a process, which keep to topics of their own."""
-    site = PubSubSite()
-    yield site
-    site.close()
+def pubsub(services: RunServices) -> PubSubSite:
+    """The server that the whole run shares; each test keeps to topics of its own."""
+    site = shared_site("pubsub", services)
+    assert isinstance(site, PubSubSite)
+    return site
 
 
 @pytest.fixture
