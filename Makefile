@@ -8,6 +8,7 @@ APT = $(AS_ROOT) env DEBIAN_FRONTEND=noninteractive apt-get
 GO_PACKAGES = golang-go golang-google-cloud-dev
 INSTALL_GO = { $(APT) install -yq $(GO_PACKAGES) || { $(APT) update -q && $(APT) install -yq $(GO_PACKAGES); }; } >/dev/null 2>&1
 BUILD_PUBSUB_SERVER = $(BIN)/python -m tests.bus.sites.pubsub_server.build
+DOWNLOAD_NGINX = (cd .cache/nginx && { apt-get download -q nginx || { $(APT) update -q && apt-get download -q nginx; }; } && dpkg -x nginx_*.deb .) >/dev/null 2>&1
 INSTALL_CHROMIUM = { $(APT) install -yq chromium || { $(APT) update -q && $(APT) install -yq chromium; }; } >/dev/null 2>&1
 
 PIP = $(BIN)/python -m pip install --disable-pip-version-check
@@ -16,7 +17,7 @@ ONE_AT_A_TIME = $(shell command -v flock >/dev/null && echo flock --close Makefi
 # There while libraries are being installed: what was interrupted is half there, and pip stumbles over it.
 HALF = $(VENV)/.half
 
-.PHONY: help run demo test check bench bench-quick docs docs-serve setup pubsub-server browser screenshots proto lock clean
+.PHONY: help run demo test test-fast test-long coverage check bench bench-quick docs docs-serve setup test-servers pubsub-server nginx browser screenshots proto lock clean
 
 run: setup ## everything, on http://127.0.0.1:8080 from ./slipstream-data; ARGS='--without pipeline' for a light start
 	@$(BIN)/slipstream up $(ARGS)
@@ -27,9 +28,18 @@ demo: setup ## what it does, in a minute; beside make run, or alone
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: setup pubsub-server browser ## everything, slow tests too, in parallel
-	-$(BIN)/slipstream pipeline prepare # they are slower without it, and no less right
+test: setup test-servers browser ## all tests, on two cores in less than eight minutes
+	-$(BIN)/slipstream pipeline prepare # Spark starts sooner with it
 	$(BIN)/pytest $(ARGS)
+
+test-fast: setup test-servers ## the tests that need neither Spark nor a browser: two minutes
+	$(BIN)/pytest -m 'not long and not spark and not browser' $(ARGS)
+
+test-long: setup test-servers ## the long versions of the tests that kill processes, for at most 30 minutes
+	timeout --signal=INT --kill-after=60 30m $(BIN)/pytest -m long -n 1 -s --timeout 1800 $(ARGS)
+
+coverage: setup test-servers browser ## make test with the lines of src/ that it runs, those of other processes too
+	$(BIN)/pytest --cov --cov-report=term:skip-covered $(ARGS)
 
 check: setup ## lint and types
 	$(BIN)/ruff check .
@@ -70,6 +80,14 @@ pubsub-server: setup ## what the tests of the pubsub driver talk to: Google's ow
 		echo 'installing Go, for the Pub/Sub server of the tests'; \
 		$(INSTALL_GO); \
 		$(BUILD_PUBSUB_SERVER) || echo 'so the tests of the pubsub driver will be skipped'; }
+
+test-servers: pubsub-server nginx
+
+nginx: ## what the tests put in front of a server: Debian's, unpacked and not installed, where it can be had
+	@command -v nginx >/dev/null || test -x .cache/nginx/usr/sbin/nginx || { \
+		echo 'getting nginx, for the tests of proxies'; \
+		mkdir -p .cache/nginx; \
+		$(DOWNLOAD_NGINX) || echo 'so the tests behind nginx will be skipped'; }
 
 browser: ## what the tests look at the console with: Chromium, where it can be had
 	@command -v chromium >/dev/null || { \

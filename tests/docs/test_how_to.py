@@ -23,13 +23,15 @@ from tests.bus.sites.site import free_port
 from tests.conftest import StartServer
 from tests.docs.examples import BIN, examples, program, run_console, run_line, run_page
 from tests.docs.following import follow
-from tests.docs.pages import HOW_TO, blocks, commands
+from tests.docs.pages import HOW_TO, ROOT, blocks, commands
 from tests.program import Program
 from tests.server_process import ServerProcess
 
 PAGES = sorted(HOW_TO.glob("*.md"))
 OWN = {"write-a-worker", "approve-a-step", "move-to-nats", "back-up-and-restore"}
 """They need more than a server, and have a test of their own below."""
+UNPACKED = str(ROOT / ".cache" / "nginx" / "usr" / "sbin")
+"""Where `make nginx` puts it."""
 ON_A_SERVER = [page for page in PAGES if page.stem not in OWN and examples(page)]
 
 
@@ -99,7 +101,7 @@ def test_what_was_backed_up_is_there_again(start_server: StartServer, tmp_path: 
 class Proxy:
     """nginx with what the page shows, in front of a server."""
 
-    def __init__(self, server: ServerProcess, folder: Path) -> None:
+    def __init__(self, nginx: str, server: ServerProcess, folder: Path) -> None:
         page = HOW_TO / "proxy-with-tls.md"
         self.folder, self.port = folder, free_port()
         (made,) = blocks(page, "sh")
@@ -112,7 +114,7 @@ class Proxy:
         )
         top = f"daemon off; pid {folder}/pid; error_log stderr; user root;\nevents {{}}\n"
         (folder / "nginx.conf").write_text(f"{top}http {{\naccess_log off;\n{paths}{shown}}}\n")
-        self.program = Program(["nginx", "-p", str(folder), "-c", str(folder / "nginx.conf")])
+        self.program = Program([nginx, "-p", str(folder), "-c", str(folder / "nginx.conf")])
         self.context = ssl.create_default_context(cafile=str(folder / "cert.pem"))
 
     def open(self, path: str, body: bytes | None = None, user: str = "ada:secret") -> int:
@@ -127,9 +129,10 @@ class Proxy:
 
 @pytest.fixture
 def proxy(server: ServerProcess, tmp_path: Path) -> Iterator[Proxy]:
-    if shutil.which("nginx") is None or shutil.which("openssl") is None:
-        pytest.skip("there is no nginx here")
-    proxy = Proxy(server, tmp_path)
+    nginx = shutil.which("nginx") or shutil.which("nginx", path=UNPACKED)
+    if nginx is None or shutil.which("openssl") is None:
+        pytest.skip("there is no nginx here: make nginx")
+    proxy = Proxy(nginx, server, tmp_path)
     try:
         while True:
             try:

@@ -26,7 +26,7 @@ def server() -> Path:
     """The program, which is built if it is not there or `main.go` is not what it was built from."""
     if _is_built():
         return BINARY
-    go = shutil.which("go")
+    go = _go()
     missing = [
         package for package, there in (("golang-go", go), ("golang-google-cloud-dev", PSTEST.exists())) if not there
     ]
@@ -38,6 +38,11 @@ def server() -> Path:
         if not _is_built():
             _build(go)
     return BINARY
+
+
+def _go() -> str | None:
+    """Return Debian's Go, which knows Debian's sources: a newer one that is first on the path need not."""
+    return shutil.which("go", path="/usr/lib/go/bin") or shutil.which("go")
 
 
 def _is_built() -> bool:
