@@ -9,7 +9,7 @@ import datetime as dt
 import hashlib
 import json
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,12 @@ from slipstream.console.metrics import ConsoleMetrics, metrics_in
 from slipstream.console.problems import Seen
 from slipstream.console.settings import load_settings
 from slipstream.console.tables import TablesFolder, report_policy
+from tests.background_loop import BackgroundLoop
 from tests.client.loop import in_loop
 from tests.console.site import Numbers, ask, listening
 from tests.pipeline.sample_tables import make_all, make_table, place
 
+SMALL_BYTES = 64 << 20
 SLOW = "select count(*) from range(10000000) a, range(10000000) b, range(10000000) c"  # takes time, and no memory
 
 
@@ -35,6 +37,24 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("tables")
     make_all(found)
     return found
+
+
+@pytest.fixture(scope="module")
+def background() -> Iterator[BackgroundLoop]:
+    with BackgroundLoop() as loop:
+        yield loop
+
+
+@pytest.fixture(scope="module")
+def url(root: Path, background: BackgroundLoop) -> str:
+    """The address of a console that all tests ask that need no settings of their own."""
+    return background.enter(looking(root))
+
+
+@pytest.fixture(scope="module")
+def small_url(root: Path, background: BackgroundLoop) -> str:
+    """The address of a console whose questions have little memory."""
+    return background.enter(looking(root, sql_memory_bytes=SMALL_BYTES, sql_concurrency=1))
 
 
 @contextlib.asynccontextmanager
@@ -49,51 +69,48 @@ async def looking(root: Path, metrics: ConsoleMetrics | None = None, **settings:
 
 
 @in_loop
-async def test_tables_are_listed_with_what_is_known_of_them(root: Path) -> None:
-    async with looking(root) as url:
-        _, answer, _ = await ask(f"{url}/v2/tables")
-        assert answer["root"] == str(root)
-        tables = {table["name"]: table for table in answer["tables"]}
-        messages = tables["messages"]
-        assert (messages["rows"], messages["lag"]) == (50, None)
-        assert messages["bytes"] > 0
-        assert messages["about"]
-        assert messages["newest_ms"] < messages["written_ms"]
+async def test_tables_are_listed_with_what_is_known_of_them(url: str, root: Path) -> None:
+    _, answer, _ = await ask(f"{url}/v2/tables")
+    assert answer["root"] == str(root)
+    tables = {table["name"]: table for table in answer["tables"]}
+    messages = tables["messages"]
+    assert (messages["rows"], messages["lag"]) == (50, None)
+    assert messages["bytes"] > 0
+    assert messages["about"]
+    assert messages["newest_ms"] < messages["written_ms"]
 
 
 @in_loop
-async def test_a_table_is_shown_with_its_columns_and_newest_rows(root: Path) -> None:
-    async with looking(root) as url:
-        _, answer, _ = await ask(f"{url}/v2/tables/messages?limit=3")
-        names = [column["name"] for column in answer["columns"] if "." not in column["name"]]
-        assert (answer["name"], len(answer["rows"]), answer["more"]) == ("messages", 3, True)
-        assert [dict(zip(names, row, strict=True))["offset"] for row in answer["rows"]] == [49, 48, 47]
-        (column,) = [column for column in answer["columns"] if column["name"] == "topic"]
-        assert column["type"] == "string"
-        assert column["about"]
-        assert not any(name.startswith("_") for name in names)
-        _, answer, _ = await ask(f"{url}/v2/tables/messages?limit=100")
-        assert (len(answer["rows"]), answer["more"]) == (50, False)
-        status, answer, _ = await ask(f"{url}/v2/tables/nothing")
-        assert (status, answer["error"]) == (404, "NOT_FOUND")
-        assert "there are messages" in answer["message"]
-        assert (await ask(f"{url}/v2/tables/messages?limit=-1"))[0] == 400
+async def test_a_table_is_shown_with_its_columns_and_newest_rows(url: str) -> None:
+    _, answer, _ = await ask(f"{url}/v2/tables/messages?limit=3")
+    names = [column["name"] for column in answer["columns"] if "." not in column["name"]]
+    assert (answer["name"], len(answer["rows"]), answer["more"]) == ("messages", 3, True)
+    assert [dict(zip(names, row, strict=True))["offset"] for row in answer["rows"]] == [49, 48, 47]
+    (column,) = [column for column in answer["columns"] if column["name"] == "topic"]
+    assert column["type"] == "string"
+    assert column["about"]
+    assert not any(name.startswith("_") for name in names)
+    _, answer, _ = await ask(f"{url}/v2/tables/messages?limit=100")
+    assert (len(answer["rows"]), answer["more"]) == (50, False)
+    status, answer, _ = await ask(f"{url}/v2/tables/nothing")
+    assert (status, answer["error"]) == (404, "NOT_FOUND")
+    assert "there are messages" in answer["message"]
+    assert (await ask(f"{url}/v2/tables/messages?limit=-1"))[0] == 400
 
 
 @in_loop
-async def test_a_question_in_sql_is_answered(root: Path) -> None:
-    async with looking(root) as url:
-        sql = 'select topic, count(*) as n, max("offset") as last from messages group by topic'
-        _, answer, _ = await ask(f"{url}/v2/tables/query", "POST", json={"sql": sql})
-        assert (answer["columns"], answer["numbers"]) == (["topic", "n", "last"], [False, True, True])
-        assert (answer["rows"], answer["more"]) == ([["orders", 50, 49]], False)
-        assert answer["took_ms"] > 0
-        _, answer, _ = await ask(f"{url}/v2/tables/query", "POST", json={"sql": "from messages", "limit": 2})
-        assert (len(answer["rows"]), answer["more"]) == (2, True)
-        _, answer, _ = await ask(
-            f"{url}/v2/tables/query", "POST", json={"sql": 'select "value" from messages where "offset" = 3'}
-        )
-        assert answer["rows"] == [[{"hex": "fffe00"}]], "bytes that are no text"
+async def test_a_question_in_sql_is_answered(url: str) -> None:
+    sql = 'select topic, count(*) as n, max("offset") as last from messages group by topic'
+    _, answer, _ = await ask(f"{url}/v2/tables/query", "POST", json={"sql": sql})
+    assert (answer["columns"], answer["numbers"]) == (["topic", "n", "last"], [False, True, True])
+    assert (answer["rows"], answer["more"]) == ([["orders", 50, 49]], False)
+    assert answer["took_ms"] > 0
+    _, answer, _ = await ask(f"{url}/v2/tables/query", "POST", json={"sql": "from messages", "limit": 2})
+    assert (len(answer["rows"]), answer["more"]) == (2, True)
+    _, answer, _ = await ask(
+        f"{url}/v2/tables/query", "POST", json={"sql": 'select "value" from messages where "offset" = 3'}
+    )
+    assert answer["rows"] == [[{"hex": "fffe00"}]], "bytes that are no text"
 
 
 @pytest.mark.parametrize(
@@ -109,17 +126,13 @@ async def test_a_question_in_sql_is_answered(root: Path) -> None:
         ({}, "sql"),
     ],
 )
-def test_a_question_that_makes_no_sense_is_refused_with_the_reason(
-    root: Path, body: dict[str, Any], words: str
+@in_loop
+async def test_a_question_that_makes_no_sense_is_refused_with_the_reason(
+    url: str, body: dict[str, Any], words: str
 ) -> None:
-    @in_loop
-    async def story() -> None:
-        async with looking(root) as url:
-            status, answer, _ = await ask(f"{url}/v2/tables/query", "POST", json=body)
-            assert (status, answer["error"]) == (400, "INVALID_ARGUMENT")
-            assert words in answer["message"]
-
-    story()
+    status, answer, _ = await ask(f"{url}/v2/tables/query", "POST", json=body)
+    assert (status, answer["error"]) == (400, "INVALID_ARGUMENT")
+    assert words in answer["message"]
 
 
 @in_loop
@@ -133,15 +146,14 @@ async def test_a_question_that_takes_too_long_is_stopped_and_the_next_has_its_tu
 
 
 @in_loop
-async def test_a_question_that_needs_too_much_memory_is_stopped_and_the_next_has_its_turn(root: Path) -> None:
-    async with looking(root, sql_memory_bytes=64 << 20) as url:
-        big = "select len(list(i)) from range(100000000) t(i)"
-        status, answer, _ = await ask(f"{url}/v2/tables/query", "POST", json={"sql": big})
-        assert (status, answer["error"]) == (400, "INVALID_ARGUMENT")
-        assert "64 MiB" in answer["message"]
-        assert "CONSOLE_SQL_MEMORY_BYTES" in answer["message"]
-        _, answer, _ = await ask(f"{url}/v2/tables/query", "POST", json={"sql": "select count(*) from messages"})
-        assert answer["rows"] == [[50]]
+async def test_a_question_that_needs_too_much_memory_is_stopped_and_the_next_has_its_turn(small_url: str) -> None:
+    big = "select len(list(i)) from range(100000000) t(i)"
+    status, answer, _ = await ask(f"{small_url}/v2/tables/query", "POST", json={"sql": big})
+    assert (status, answer["error"]) == (400, "INVALID_ARGUMENT")
+    assert "64 MiB" in answer["message"]
+    assert "CONSOLE_SQL_MEMORY_BYTES" in answer["message"]
+    _, answer, _ = await ask(f"{small_url}/v2/tables/query", "POST", json={"sql": "select count(*) from messages"})
+    assert answer["rows"] == [[50]]
 
 
 @pytest.mark.parametrize(
@@ -152,30 +164,25 @@ async def test_a_question_that_needs_too_much_memory_is_stopped_and_the_next_has
         "select max(length(repeat('x', 1000000 + range::int))) from range(4000)",
     ],
 )
-def test_what_duckdb_does_not_count_is_memory_of_a_question_too(root: Path, sql: str) -> None:
-    @in_loop
-    async def story() -> None:
-        async with looking(root, sql_memory_bytes=64 << 20, sql_concurrency=1) as url:
-            status, answer, _ = await ask(f"{url}/v2/tables/query", "POST", json={"sql": sql, "limit": 1000})
-            assert (status, answer["error"]) == (400, "INVALID_ARGUMENT")
-            assert "more memory than 64 MiB" in answer["message"]
-            _, answer, _ = await ask(f"{url}/v2/tables/query", "POST", json={"sql": "select 1"})
-            assert answer["rows"] == [[1]]
-
-    story()
+@in_loop
+async def test_what_duckdb_does_not_count_is_memory_of_a_question_too(small_url: str, sql: str) -> None:
+    status, answer, _ = await ask(f"{small_url}/v2/tables/query", "POST", json={"sql": sql, "limit": 1000})
+    assert (status, answer["error"]) == (400, "INVALID_ARGUMENT")
+    assert "more memory than 64 MiB" in answer["message"]
+    _, answer, _ = await ask(f"{small_url}/v2/tables/query", "POST", json={"sql": "select 1"})
+    assert answer["rows"] == [[1]]
 
 
 @in_loop
-async def test_an_answer_ends_where_it_is_too_large_for_a_browser(root: Path) -> None:
-    async with looking(root) as url:
-        rows = "select repeat('x', 1000000) from range(100)"
-        _, answer, _ = await ask(f"{url}/v2/tables/query", "POST", json={"sql": rows})
-        assert (len(answer["rows"]), answer["more"]) == (16, True)
-        status, answer, _ = await ask(
-            f"{url}/v2/tables/query", "POST", json={"sql": "select repeat('x', 20000000) as value"}
-        )
-        assert (status, answer["error"]) == (400, "INVALID_ARGUMENT")
-        assert "the first row alone is 19 MiB" in answer["message"]
+async def test_an_answer_ends_where_it_is_too_large_for_a_browser(url: str) -> None:
+    rows = "select repeat('x', 1000000) from range(100)"
+    _, answer, _ = await ask(f"{url}/v2/tables/query", "POST", json={"sql": rows})
+    assert (len(answer["rows"]), answer["more"]) == (16, True)
+    status, answer, _ = await ask(
+        f"{url}/v2/tables/query", "POST", json={"sql": "select repeat('x', 20000000) as value"}
+    )
+    assert (status, answer["error"]) == (400, "INVALID_ARGUMENT")
+    assert "the first row alone is 19 MiB" in answer["message"]
 
 
 @in_loop
@@ -205,12 +212,11 @@ async def test_questions_are_counted_by_what_became_of_them(root: Path) -> None:
 
 
 @in_loop
-async def test_many_questions_wait_for_each_other_and_are_all_answered(root: Path) -> None:
-    async with looking(root, sql_concurrency=2) as url:
-        answers = await asyncio.gather(
-            *(ask(f"{url}/v2/tables/query", "POST", json={"sql": f"select {n}"}) for n in range(10))
-        )
-        assert [answer["rows"] for _, answer, _ in answers] == [[[n]] for n in range(10)]
+async def test_many_questions_wait_for_each_other_and_are_all_answered(url: str) -> None:
+    answers = await asyncio.gather(
+        *(ask(f"{url}/v2/tables/query", "POST", json={"sql": f"select {n}"}) for n in range(10))
+    )
+    assert [answer["rows"] for _, answer, _ in answers] == [[[n]] for n in range(10)]
 
 
 @in_loop
@@ -228,8 +234,8 @@ async def test_tables_are_looked_at_while_a_question_takes_its_time(root: Path) 
 
 
 @in_loop
-async def test_the_report_is_a_page_with_just_its_own_styles(root: Path) -> None:
-    async with looking(root) as url, aiohttp.ClientSession() as session:
+async def test_the_report_is_a_page_with_just_its_own_styles(url: str) -> None:
+    async with aiohttp.ClientSession() as session:
         async with session.get(f"{url}/console/report") as answer:
             page = await answer.text()
             assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
@@ -273,10 +279,9 @@ async def test_a_table_that_cannot_be_read_is_marked_and_the_others_are_shown(tm
 
 
 @in_loop
-async def test_tables_are_found_by_their_name(root: Path) -> None:
-    async with looking(root) as url:
-        _, answer, _ = await ask(f"{url}/v2/search?q=job_sn")
-        assert answer["hits"] == [{"kind": "table", "text": "job_snapshots", "link": "#/pipeline/job_snapshots"}]
+async def test_tables_are_found_by_their_name(url: str) -> None:
+    _, answer, _ = await ask(f"{url}/v2/search?q=job_sn")
+    assert answer["hits"] == [{"kind": "table", "text": "job_snapshots", "link": "#/pipeline/job_snapshots"}]
 
 
 # How far the queries are

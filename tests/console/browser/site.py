@@ -7,27 +7,24 @@ def test_an_order_is_shown(open_page: OpenPage, site: Site) -> None:
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import datetime as dt
 import itertools
 import os
 import sys
-import threading
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 
 from slipstream.slip import Control, Envelope, Event, open_store
+from tests.background_loop import BackgroundLoop
 from tests.jobs.hostile_server import HostileServer, hostile_server
 from tests.jobs.lab import manifest
 from tests.pipeline.sample_tables import make_all
 from tests.program import Program
 from tests.server_process import ServerProcess
-
-T = TypeVar("T")
 
 ROOT = Path(__file__).parents[3]
 SHOP = "tests.console.browser.orders"
@@ -35,13 +32,22 @@ TOKEN = "a-token-of-the-operators"
 
 
 class Site:
-    def __init__(self, base: str, broker: ServerProcess, jobs_url: str, files: HostileServer, background: Background):
+    def __init__(
+        self,
+        base: str,
+        broker: ServerProcess,
+        jobs_url: str,
+        files: HostileServer,
+        control: Control,
+        background: BackgroundLoop,
+    ) -> None:
         self.base = base
         """Where the console is, with everything that it asks for."""
         self.broker = broker
         self.files = files
         """Where jobs download from."""
         self._jobs_url = jobs_url
+        self.control = control
         self._background = background
         self._numbers = itertools.count(1)
         self._client = httpx.Client(timeout=30)
@@ -75,40 +81,16 @@ class Site:
     def hold(self) -> None:
         self._background.loop.call_soon_threadsafe(self.files.release.clear)
 
-    @property
-    def control(self) -> Control:
-        assert self._background.control is not None
-        return self._background.control
-
     def close(self) -> None:
         self._client.close()
-
-
-class Background:
-    """A loop in a thread of its own: in that of the tests the browser's runs."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.control: Control | None = None
-        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
-        self._thread.start()
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(60)
-
-    def close(self) -> None:
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
-        self.loop.close()
 
 
 @contextlib.contextmanager
 def running_site(folder: Path, **variables: str) -> Iterator[Site]:
     """`variables` of the environment are set besides, and win."""
     with contextlib.ExitStack() as stack:
-        background = Background()
-        stack.callback(background.close)
-        files = _opened(stack, background, hostile_server())
+        background = stack.enter_context(BackgroundLoop())
+        files = background.enter(hostile_server())
         broker = ServerProcess(folder / "broker")
         stack.callback(broker.kill)
         broker.start()
@@ -117,12 +99,12 @@ def running_site(folder: Path, **variables: str) -> Iterator[Site]:
         slips = _started(stack, environment, "slip", "run", f"{SHOP}:router", f"{SHOP}:worker")
         jobs = _started(stack, environment, "jobs", "run", "--port", "0")
         make_all(folder / "tables", end=dt.datetime.now(dt.UTC), minutes=60)
-        background.control = Control(_opened(stack, background, open_store(store)))
+        control = Control(background.enter(open_store(store)))
         jobs_url = jobs.wait_for(r"taking jobs at (http://[^ ]+)/jobs")[1]
         slips.wait_for("at work on the")
         console = _started(stack, environment | {"JOBS_URL": jobs_url}, "console", "--port", "0")
         base = console.wait_for(r"(http://127\.0\.0\.1:\d+)")[1]
-        site = Site(base, broker, jobs_url, files, background)
+        site = Site(base, broker, jobs_url, files, control, background)
         stack.callback(site.close)
         yield site
 
@@ -152,9 +134,3 @@ def _started(stack: contextlib.ExitStack, environment: Mapping[str, str], *argum
     program = Program([sys.executable, "-m", "slipstream", *arguments], environment, ROOT)
     stack.callback(program.kill)
     return program
-
-
-def _opened(stack: contextlib.ExitStack, background: Background, thing: contextlib.AbstractAsyncContextManager[T]) -> T:
-    opened = background.run(thing.__aenter__())
-    stack.callback(lambda: background.run(thing.__aexit__(None, None, None)))
-    return opened
