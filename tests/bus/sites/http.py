@@ -7,14 +7,20 @@ import tempfile
 from pathlib import Path
 from typing import Any, Self
 
+from slipstream.bus.drivers.http import source
 from tests.bus.sites.site import Site
 from tests.server_process import ServerProcess
+
+
+WAIT_MS = 100
+"""Subscribers of this process ask again so often, and close as soon: one that has nothing to do waits that long."""
 
 
 class HttpSite(Site):
     driver = "http"
 
     def __init__(self, *arguments: str) -> None:
+        source.WAIT_MS = WAIT_MS
         self._directory = Path(tempfile.mkdtemp(prefix="slipstream-http-"))
         self.server = ServerProcess(self._directory / "data", *arguments)
         self.server.start()

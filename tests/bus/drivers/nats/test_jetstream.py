@@ -366,12 +366,13 @@ async def test_what_is_not_allowed_is_told_at_once(topic: str, tmp_path: Path) -
 async def test_a_request_that_has_expired_is_made_again(
     nats: NatsSite, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source, "EXPIRES_S", 0.5)
-    monkeypatch.setattr(source, "HEARTBEAT_S", 0.2)
+    monkeypatch.setattr(source, "EXPIRES_S", 0.2)
+    monkeypatch.setattr(source, "HEARTBEAT_S", 0.1)
     async with bus_on(nats) as bus:
         handler = Recorder()
-        await bus.subscribe(topic, "shipping", handler)
-        await asyncio.sleep(1.2)  # two requests have ended without a message
+        subscription = await bus.subscribe(topic, "shipping", handler)
+        while subscription._source._generation < 3:  # type: ignore[attr-defined]
+            await asyncio.sleep(0.01)  # two requests have ended without a message
         await bus.publish(topic, b"x")
         async with asyncio.timeout(20):
             await handler.have(1)

@@ -33,14 +33,14 @@ async def test_no_more_is_on_lease_than_there_are_slots(new_bus: OpenBus, topic:
 
 @in_loop
 async def test_what_was_acked_is_not_handed_out_after_the_close(new_bus: OpenBus, topic: str) -> None:
-    """Not even when the leases are over: they take three seconds here, and end after the last handler began."""
+    """Not even when the leases are over: they take two seconds here, and end after the last handler began."""
     async with new_bus() as bus:
         handler = Recorder()
-        await bus.subscribe(topic, "shipping", handler, ack_deadline=3)
+        await bus.subscribe(topic, "shipping", handler, ack_deadline=2)
         await asyncio.gather(*(bus.publish(topic, str(number)) for number in range(300)))
         await handler.have(300)
     async with new_bus() as bus:
-        await asyncio.sleep(3.2)
+        await asyncio.sleep(2.2)
         assert await Engine(bus).pull(f"{topic}.shipping") == []
     assert len(handler.messages) == 300
 
@@ -72,10 +72,10 @@ async def test_who_awaits_an_ack_knows_that_the_engine_has_heard_it(own_pubsub: 
 async def test_what_waits_for_its_retry_stays_on_lease(new_bus: OpenBus, topic: str) -> None:
     async with new_bus() as here, new_bus() as there:
         handler, other = Recorder(failing(1)), Recorder()
-        await here.subscribe(topic, "shipping", handler, ack_deadline=3, backoff=[4])
+        await here.subscribe(topic, "shipping", handler, ack_deadline=2, backoff=[2.7])
         await here.publish(topic, b"x")
         await handler.have(1)
-        await there.subscribe(topic, "shipping", other, ack_deadline=3)
+        await there.subscribe(topic, "shipping", other, ack_deadline=2)
         messages = await handler.have(2)
     assert [message.attempt for message in messages] == [1, 2]
     assert other.messages == []

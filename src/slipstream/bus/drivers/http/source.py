@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 WAIT_MS = 1_000
 """How long a request waits for messages, and so how long a subscriber that has nothing to do takes to close."""
 
+ANSWER_MS = 500
+"""How much longer than that a server may take with its answer before it is taken to hang."""
+
 NOTHING_PAUSE_MS = 100
 """A server of ours waits with an empty answer; who does not is not to be asked without a pause."""
 
@@ -177,7 +180,7 @@ class HttpSource:
         """What is given back at the end would else come to our own last request for messages, where it is waited for
         by nobody."""
         with contextlib.suppress(TimeoutError):  # the server hangs
-            async with asyncio.timeout(1.5 * WAIT_MS / 1000):
+            async with asyncio.timeout((WAIT_MS + ANSWER_MS) / 1000):
                 await self._answered.wait()
 
     async def extend(self, deliveries: Sequence[Delivery], deadline_s: float) -> Sequence[Delivery]:
