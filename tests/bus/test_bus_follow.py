@@ -69,9 +69,9 @@ async def test_one_who_waits_is_woken(site: Site, new_bus: OpenBus, topic: str) 
     async with new_bus() as bus:
         await bus.ensure_topic(topic)
         async with contextlib.aclosing(bus.follow(topic)) as batches:
-            for number in range(5):
+            for number in range(2):
                 next_batch = asyncio.ensure_future(anext(batches))
-                await asyncio.wait({next_batch}, timeout=0.2)
+                await asyncio.wait({next_batch}, timeout=0.1)
                 assert not next_batch.done()
                 await bus.publish(topic, str(number))
                 async with asyncio.timeout(10):

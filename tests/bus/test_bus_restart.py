@@ -6,15 +6,32 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Iterator
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from slipstream.bus import Backoff, Message, open_bus
+from tests.bus.conftest import DRIVERS
 from tests.bus.consumer_process import ROOT
 from tests.bus.recorder import Recorder, failing
 from tests.bus.sites import make_site
 from tests.bus.sites.site import Site
 from tests.client.loop import in_loop
+
+
+@pytest.fixture(scope="module", params=[driver for driver in DRIVERS if driver != "embedded"])
+def stopped_now_and_then(request: pytest.FixtureRequest) -> Iterator[Site]:
+    made = make_site(request.param)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def server_site(stopped_now_and_then: Site) -> Site:
+    """A server that the test may stop and start, with topics of other tests on it."""
+    stopped_now_and_then.ensure_started()
+    return stopped_now_and_then
 
 
 @in_loop
@@ -181,9 +198,12 @@ SERVICE = """
 import asyncio, sys
 from slipstream.bus import open_bus
 
+told = asyncio.Event()
+
 async def handle(message):
     print("begun", flush=True)
-    await asyncio.sleep(0.5)
+    await told.wait()
+    await asyncio.sleep(0.05)  # until after the bus has begun to close
     print("done", flush=True)
 
 async def main():
@@ -193,6 +213,7 @@ async def main():
         await asyncio.sleep(0)  # now a signal is waited for
         await bus.publish(sys.argv[1], "x")
         await stopped
+        told.set()
     print("closed", flush=True)
 
 asyncio.run(main())

@@ -111,12 +111,12 @@ async def test_a_message_that_kills_its_consumers_is_one_without_being_tried_onc
     async with new_bus() as bus:
         await bus.publish(topic, b"poison")
     for attempt in (1, 2):
-        async with consuming(site, topic, "shipping", ack_deadline=2, max_deliver=2) as doomed:
+        async with consuming(site, topic, "shipping", ack_deadline=1, max_deliver=2) as doomed:
             assert await doomed.line() == f"{attempt} poison"
     async with new_bus() as bus:
         dead, handler = Recorder(), Recorder()
         await bus.subscribe(f"{topic}.DLQ", "undertaker", dead)
-        await bus.subscribe(topic, "shipping", handler, ack_deadline=2, max_deliver=2)
+        await bus.subscribe(topic, "shipping", handler, ack_deadline=1, max_deliver=2)
         (letter,) = await dead.have(1)
     assert letter.data == b"poison"
     assert "handed out 2 times" in letter.attributes["deadLetterReason"]
@@ -124,8 +124,10 @@ async def test_a_message_that_kills_its_consumers_is_one_without_being_tried_onc
 
 
 @in_loop
-async def test_nothing_is_lost_while_dead_letters_cannot_be_published(new_bus: OpenBus, topic: str) -> None:
-    """The engine refuses them here; the message is kept, and buried when it does not."""
+async def test_nothing_is_lost_while_dead_letters_cannot_be_published(site: Site, new_bus: OpenBus, topic: str) -> None:
+    """The engine refuses them here; the message is kept, and buried when it does not. On one engine that takes longer
+    than the lease."""
+    times = 4 if site.driver == "http" else 2
     async with new_bus() as bus:
         refusals = 0
         acked_after: list[int] = []
@@ -133,7 +135,7 @@ async def test_nothing_is_lost_while_dead_letters_cannot_be_published(new_bus: O
 
         async def refuse_at_first(message: object) -> object:
             nonlocal refusals
-            if message.topic.endswith(".DLQ") and refusals < 4:  # type: ignore[attr-defined]
+            if message.topic.endswith(".DLQ") and refusals < times:  # type: ignore[attr-defined]
                 refusals += 1
                 raise BusUnavailable("no room for the dead")
             return await post(message)  # type: ignore[arg-type]
@@ -151,8 +153,8 @@ async def test_nothing_is_lost_while_dead_letters_cannot_be_published(new_bus: O
         subscription._source.ack = noted  # type: ignore[method-assign]
         await bus.publish(topic, b"bad")
         await dead.have(1)
-    assert refusals == 4
-    assert acked_after == [4], "it is finished only when its dead letter is safe"
+    assert refusals == times
+    assert acked_after == [times], "it is finished only when its dead letter is safe"
     assert len(handler.messages) == 1, "it was on lease all the time"
 
 

@@ -25,14 +25,14 @@ SOON = Backoff(first=0.02, longest=0.1)
 async def test_what_fails_comes_again_after_the_backoff(new_bus: OpenBus, topic: str) -> None:
     async with new_bus() as bus:
         handler = Recorder(failing(3))
-        await bus.subscribe(topic, "shipping", handler, backoff=Backoff(first=0.2, longest=0.4))
+        await bus.subscribe(topic, "shipping", handler, backoff=Backoff(first=0.1, longest=0.2))
         await bus.publish(topic, b"two books")
         messages = await handler.have(4)
     assert [message.attempt for message in messages] == [1, 2, 3, 4]
     assert {message.id for message in messages} == {messages[0].id}
     pauses = [after - before for before, after in zip(handler.times, handler.times[1:], strict=False)]
     # No engine is early by more than its tick; how late it is depends on the machine, and is nobody's promise.
-    for pause, least in zip(pauses, [0.2, 0.4, 0.4], strict=True):
+    for pause, least in zip(pauses, [0.1, 0.2, 0.2], strict=True):
         assert pause >= least - 0.03, pauses
 
 
@@ -40,11 +40,11 @@ async def test_what_fails_comes_again_after_the_backoff(new_bus: OpenBus, topic:
 async def test_pauses_can_be_given_one_by_one(new_bus: OpenBus, topic: str) -> None:
     async with new_bus() as bus:
         handler = Recorder(failing(3))
-        await bus.subscribe(topic, "shipping", handler, backoff=[0.02, 0.3])
+        await bus.subscribe(topic, "shipping", handler, backoff=[0.02, 0.2])
         await bus.publish(topic, b"two books")
         await handler.have(4)
-    assert handler.times[2] - handler.times[1] >= 0.27
-    assert handler.times[3] - handler.times[2] >= 0.27, "the last is repeated"
+    assert handler.times[2] - handler.times[1] >= 0.17
+    assert handler.times[3] - handler.times[2] >= 0.17, "the last is repeated"
 
 
 @in_loop
@@ -143,23 +143,32 @@ async def test_an_ordinary_function_runs_in_a_thread(new_bus: OpenBus, topic: st
 
 
 @in_loop
-async def test_a_slow_handler_keeps_its_message(site: Site, new_bus: OpenBus, topic: str) -> None:
-    """Its lease is extended: more than its length passes here, on engines that allow one so short."""
-    done = asyncio.Event()
+async def test_a_slow_handler_keeps_its_message_and_so_does_one_that_extends(new_bus: OpenBus, topic: str) -> None:
+    """The lease of the one is extended for it, the other does so by itself: more than its length passes for both."""
+    done, extended = asyncio.Event(), asyncio.Event()
 
     async def act(message: Message) -> None:
-        await asyncio.sleep(4)
+        await asyncio.sleep(2.7)
         done.set()
 
+    async def extend(message: Message) -> None:
+        for _ in range(3):
+            await message.extend(2)
+            await asyncio.sleep(0.9)
+        extended.set()
+
     async with new_bus() as here, new_bus() as there:
-        slow, idle = Recorder(act), Recorder()
-        await here.subscribe(topic, "shipping", slow, ack_deadline=3)
+        slow, idle, extending = Recorder(act), Recorder(), Recorder(extend)
+        await here.subscribe(topic, "shipping", slow, ack_deadline=2)
+        await here.subscribe(topic, "billing", extending, ack_deadline=2, extend_for=0, backoff=SOON)
         await here.publish(topic, b"x")
         await slow.have(1)
-        await there.subscribe(topic, "shipping", idle, ack_deadline=3)
+        await there.subscribe(topic, "shipping", idle, ack_deadline=2)
         await done.wait()
+        await extended.wait()
     assert slow.data == [b"x"]
     assert idle.data == []
+    assert extending.data == [b"x"]
 
 
 @in_loop
@@ -186,41 +195,19 @@ async def test_a_handler_that_takes_too_long_loses_its_message(site: Site, new_b
 
 
 @in_loop
-async def test_who_extends_keeps_it(site: Site, new_bus: OpenBus, topic: str) -> None:
-    done = asyncio.Event()
-
-    async def act(message: Message) -> None:
-        for _ in range(3):
-            await message.extend(3)
-            await asyncio.sleep(1.2)
-        done.set()
-
-    async with new_bus() as bus:
-        handler = Recorder(act)
-        await bus.subscribe(topic, "shipping", handler, ack_deadline=3, extend_for=0, backoff=SOON)
-        await bus.publish(topic, b"x")
-        await done.wait()
-    assert len(handler.messages) == 1
-
-
-@in_loop
 async def test_another_takes_over_from_a_consumer_that_is_killed(site: Site, new_bus: OpenBus, topic: str) -> None:
-    async with consuming(site, topic, "shipping", ack_deadline=2) as doomed:
+    if not site.is_server:  # where a process has the broker, no other can publish meanwhile
+        async with new_bus() as bus:
+            await bus.publish(topic, b"two books")
+    async with consuming(site, topic, "shipping", ack_deadline=1) as doomed:
         if site.is_server:
             async with new_bus() as bus:
                 await bus.publish(topic, b"two books")
-                assert await doomed.line() == "1 two books"
-        else:
-            await doomed.kill()
-            async with new_bus() as bus:
-                await bus.publish(topic, b"two books")
-            async with consuming(site, topic, "shipping", ack_deadline=2) as doomed_again:
-                assert await doomed_again.line() == "1 two books"
-                await doomed_again.kill()
+        assert await doomed.line() == "1 two books"
         await doomed.kill()
     async with new_bus() as bus:
         handler = Recorder()
-        await bus.subscribe(topic, "shipping", handler, ack_deadline=2)
+        await bus.subscribe(topic, "shipping", handler, ack_deadline=1)
         (message,) = await handler.have(1)
     assert message.data == b"two books"
     assert message.attempt == (2 if site.counts_across_processes else 1)

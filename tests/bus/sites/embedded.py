@@ -26,6 +26,7 @@ class EmbeddedSite(Site):
         raise NotImplementedError("the process is the server: kill it")
 
     start_server = stop_server
+    ensure_started = stop_server
 
     def close(self) -> None:
         shutil.rmtree(self._directory)

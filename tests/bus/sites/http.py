@@ -11,7 +11,6 @@ from slipstream.bus.drivers.http import source
 from tests.bus.sites.site import Site
 from tests.server_process import ServerProcess
 
-
 WAIT_MS = 100
 """Subscribers of this process ask again so often, and close as soon: one that has nothing to do waits that long."""
 
@@ -43,6 +42,11 @@ class HttpSite(Site):
 
     def start_server(self) -> None:
         self.server.start()
+
+    def ensure_started(self) -> None:
+        process = self.server.process
+        if process is None or process.poll() is not None:
+            self.server.start()
 
     def close(self) -> None:
         if self.server.process is None:

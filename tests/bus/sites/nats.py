@@ -61,6 +61,10 @@ class NatsSite(Site):
         self._process.send_signal(signal.SIGKILL)
         self._process.wait(30)
 
+    def ensure_started(self) -> None:
+        if self._process is None or self._process.poll() is not None:
+            self.start_server()
+
     def freeze(self) -> None:
         """It keeps its connections, and says nothing: as when the network swallows all."""
         assert self._process is not None

@@ -48,6 +48,7 @@ class PubSubSite(Site):
         self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()
         self._await("listening")
+        self._is_started = True
 
     @classmethod
     def attached(cls, port: int) -> Self:
@@ -74,10 +75,16 @@ class PubSubSite(Site):
         """Only its port and its connections: all that it knows is in memory, and would be gone (`main.go`)."""
         self._signal(signal.SIGUSR1)
         self._await("stopped")
+        self._is_started = False
 
     def start_server(self) -> None:
         self._signal(signal.SIGUSR2)
         self._await("listening")
+        self._is_started = True
+
+    def ensure_started(self) -> None:
+        if not self._is_started:
+            self.start_server()
 
     def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None, "this server is for all tests"

@@ -54,6 +54,10 @@ class Site(abc.ABC):
         """Again, at the same address; returns when it answers."""
 
     @abc.abstractmethod
+    def ensure_started(self) -> None:
+        """Start the server if a test has left it stopped."""
+
+    @abc.abstractmethod
     def close(self) -> None:
         """Ends it and cleans up."""
 

@@ -1,4 +1,4 @@
-"""A server for tests that leave it alone, and one for those that kill it."""
+"""A server for tests that leave it alone, and one for those that stop it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,15 @@ def shared_site(services: RunServices) -> Iterator[HttpSite]:
     site.close()
 
 
-@pytest.fixture
-def own_site() -> Iterator[HttpSite]:
+@pytest.fixture(scope="session")
+def stopped_now_and_then() -> Iterator[HttpSite]:
     site = HttpSite()
     yield site
     site.close()
+
+
+@pytest.fixture
+def own_site(stopped_now_and_then: HttpSite) -> HttpSite:
+    """A server that the test may stop and start, with topics of other tests on it."""
+    stopped_now_and_then.ensure_started()
+    return stopped_now_and_then

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 
 import pytest
@@ -16,6 +15,7 @@ from slipstream.bus import (
     open_bus,
 )
 from slipstream.client import AsyncClient
+from slipstream.testing import MemoryBroker
 from tests.bus.recorder import Recorder
 from tests.bus.sites.http import HttpSite
 from tests.client.between import answer, between, cut_after, hold, overloaded
@@ -113,9 +113,8 @@ async def test_with_ensure_off_a_missing_topic_is_refused_and_not_made(shared_si
 
 @in_loop
 async def test_only_the_message_that_is_too_large_fails_and_closing_says_nothing_about_it_again() -> None:
-    site = HttpSite("--max-batch-bytes", "50000")
-    with contextlib.closing(site):
-        async with open_bus(**site.settings()) as bus:
+    with MemoryBroker(max_batch_bytes=50_000) as broker:
+        async with open_bus(driver="http", url=broker.url) as bus:
             publishing = [bus.publish("large", data) for data in ("a", "x" * 50_000, "b")]
             outcomes = await asyncio.gather(*publishing, return_exceptions=True)
             assert isinstance(outcomes[1], InvalidArgument)
@@ -123,14 +122,14 @@ async def test_only_the_message_that_is_too_large_fails_and_closing_says_nothing
 
 
 @in_loop
-async def test_a_publish_ends_in_its_time_while_the_server_is_away(own_site: HttpSite) -> None:
-    async with open_bus(**own_site.settings(), publish_timeout_ms=1_500) as bus:
-        await bus.ensure_topic("orders")
+async def test_a_publish_ends_in_its_time_while_the_server_is_away(own_site: HttpSite, topic: str) -> None:
+    async with open_bus(**own_site.settings(), publish_timeout_ms=1_000) as bus:
+        await bus.ensure_topic(topic)
         own_site.stop_server()
         began = time.monotonic()
-        futures = [await bus.send("orders", "a")]
+        futures = [await bus.send(topic, "a")]
         await asyncio.sleep(0)  # it is under way: the others are behind it
-        futures += [await bus.send("orders", str(n)) for n in range(20_000)]
+        futures += [await bus.send(topic, str(n)) for n in range(20_000)]
         outcomes = await asyncio.gather(*futures, return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} == {PublishFailed}
         assert time.monotonic() - began < 15, "no batch begins to count when the one before has failed"
@@ -150,14 +149,14 @@ async def test_a_publish_ends_in_its_time_when_the_server_hangs(shared_site: Htt
 
 
 @in_loop
-async def test_a_publish_waits_for_a_server_that_comes_back(own_site: HttpSite) -> None:
+async def test_a_publish_waits_for_a_server_that_comes_back(own_site: HttpSite, topic: str) -> None:
     async with open_bus(**own_site.settings()) as bus:
-        await bus.publish("orders", "before")
+        await bus.publish(topic, "before")
         own_site.stop_server()
-        under_way = [await bus.send("orders", str(n)) for n in range(50)]
+        under_way = [await bus.send(topic, str(n)) for n in range(50)]
         await asyncio.to_thread(own_site.start_server)
         await asyncio.gather(*under_way)
-        found = [stored.data.decode() async for stored in bus.read("orders")]
+        found = [stored.data.decode() async for stored in bus.read(topic)]
         assert found == ["before", *map(str, range(50))]
 
 

@@ -57,13 +57,15 @@ async def test_a_handler_cannot_finish_the_message_that_has_the_place_of_its_own
 
 
 @in_loop
-async def test_nothing_is_lost_and_what_was_acked_stays_acked_though_the_server_is_killed(own_site: HttpSite) -> None:
+async def test_nothing_is_lost_and_what_was_acked_stays_acked_though_the_server_is_killed(
+    own_site: HttpSite, topic: str
+) -> None:
     handled = Recorder()
     texts = [str(n) for n in range(200)]
     async with open_bus(**own_site.settings()) as bus:
-        subscription = await bus.subscribe("orders", "g", handled, ack_deadline=10)
+        subscription = await bus.subscribe(topic, "g", handled, ack_deadline=10)
         for count, text in enumerate(texts):
-            await bus.send("orders", text)
+            await bus.send(topic, text)
             if count == 100:
                 own_site.stop_server()
                 await asyncio.to_thread(own_site.start_server)
@@ -73,23 +75,25 @@ async def test_nothing_is_lost_and_what_was_acked_stays_acked_though_the_server_
             await asyncio.sleep(0.01)
     async with open_bus(**own_site.settings()) as bus:
         again = Recorder()
-        await bus.subscribe("orders", "g", again)
-        await bus.publish("orders", "last")
+        await bus.subscribe(topic, "g", again)
+        await bus.publish(topic, "last")
         await again.until(lambda: b"last" in again.data)
         assert again.data == [b"last"]
 
 
 @in_loop
-async def test_trouble_is_told_once_and_so_is_its_end(own_site: HttpSite, caplog: pytest.LogCaptureFixture) -> None:
+async def test_trouble_is_told_once_and_so_is_its_end(
+    own_site: HttpSite, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "slipstream.bus.drivers.http")
     async with open_bus(**own_site.settings()) as bus:
         handled = Recorder()
-        subscription = await bus.subscribe("orders", "g", handled)
+        subscription = await bus.subscribe(topic, "g", handled)
         own_site.stop_server()
         while subscription._source._failures < 3:  # type: ignore[attr-defined]
             await asyncio.sleep(0.01)
         await asyncio.to_thread(own_site.start_server)
-        await bus.publish("orders", "a")
+        await bus.publish(topic, "a")
         await handled.until(lambda: b"a" in handled.data)
         told = [record for record in caplog.records if record.name == "slipstream.bus.drivers.http.source"]
         assert [record.levelname for record in told] == ["WARNING", "INFO"]
@@ -101,12 +105,12 @@ async def _until(event: asyncio.Event) -> None:
 
 
 @in_loop
-async def test_closing_does_not_wait_for_a_server_that_is_away(own_site: HttpSite) -> None:
+async def test_closing_does_not_wait_for_a_server_that_is_away(own_site: HttpSite, topic: str) -> None:
     bus = await open_bus(**own_site.settings(), drain_timeout_ms=300)
     go_on = asyncio.Event()
     handled = Recorder(lambda _: _until(go_on))
-    await bus.subscribe("orders", "g", handled)
-    await bus.publish("orders", "a")
+    await bus.subscribe(topic, "g", handled)
+    await bus.publish(topic, "a")
     await handled.until(lambda: b"a" in handled.data)
     own_site.stop_server()
     go_on.set()  # it is done, and there is nobody to tell

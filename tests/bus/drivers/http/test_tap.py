@@ -51,21 +51,23 @@ async def test_a_tap_hears_what_is_published_from_now_on_and_takes_nothing_from_
 
 
 @in_loop
-async def test_a_tap_survives_the_end_of_its_server(own_site: HttpSite) -> None:
+async def test_a_tap_survives_the_end_of_its_server(own_site: HttpSite, topic: str) -> None:
     async with open_bus(**own_site.settings()) as bus:
-        await bus.publish("orders", "before")
-        async with tapped(bus, "*") as found:
-            await bus.publish("orders", "a")
+        await bus.publish(topic, "before")
+        async with tapped(bus, topic) as found:
+            await bus.publish(topic, "a")
             assert (await found.get()).data == b"a"
             own_site.stop_server()
             await asyncio.to_thread(own_site.start_server)
-            await bus.publish("orders", "b")
+            await bus.publish(topic, "b")
             assert (await found.get()).data == b"b"
 
 
 @in_loop
-async def test_a_tap_waits_for_its_server_longer_than_a_client_repeats_a_request(own_site: HttpSite) -> None:
-    own_site.server.create("orders")
+async def test_a_tap_waits_for_its_server_longer_than_a_client_repeats_a_request(
+    own_site: HttpSite, topic: str
+) -> None:
+    own_site.server.create(topic)
     listening = asyncio.Event()
     async with AsyncClient(own_site.server.base, retry_for_ms=0) as client:
         messages = Tap(client, "").messages(listening)
@@ -74,7 +76,7 @@ async def test_a_tap_waits_for_its_server_longer_than_a_client_repeats_a_request
             await listening.wait()
             own_site.stop_server()
             await asyncio.to_thread(own_site.start_server)
-            own_site.server.produce("orders", "a")
+            own_site.server.produce(topic, "a")
             assert (await coming).data == b"a"
 
 

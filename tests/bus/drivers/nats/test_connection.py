@@ -7,7 +7,6 @@ import base64
 import contextlib
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import nkeys
@@ -24,13 +23,6 @@ from tests.client.loop import in_loop
 
 JETSTREAM = "jetstream: enabled\n"
 SEED_BYTES = bytes(range(32))
-
-
-@pytest.fixture(scope="module")
-def nats() -> Iterator[NatsSite]:
-    site = NatsSite()
-    yield site
-    site.close()
 
 
 def user_keys() -> nkeys.KeyPair:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -13,13 +12,6 @@ from slipstream.bus.opening import Opening, open_bus
 from tests.bus.recorder import Recorder, failing
 from tests.bus.sites.nats import NatsSite
 from tests.client.loop import in_loop
-
-
-@pytest.fixture(scope="module")
-def nats() -> Iterator[NatsSite]:
-    site = NatsSite("--name", "core")
-    yield site
-    site.close()
 
 
 def bus_on(site: NatsSite) -> Opening:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -14,13 +13,6 @@ from slipstream.bus.drivers.nats.names import stream_name
 from slipstream.bus.opening import Opening, open_bus
 from tests.bus.sites.nats import NatsSite
 from tests.client.loop import in_loop
-
-
-@pytest.fixture(scope="module")
-def nats() -> Iterator[NatsSite]:
-    site = NatsSite()
-    yield site
-    site.close()
 
 
 def bus_on(site: NatsSite) -> Opening:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,13 +17,6 @@ from slipstream.bus.opening import Opening, open_bus
 from tests.bus.recorder import Recorder, failing
 from tests.bus.sites.nats import NatsSite
 from tests.client.loop import in_loop
-
-
-@pytest.fixture(scope="module")
-def nats() -> Iterator[NatsSite]:
-    site = NatsSite()
-    yield site
-    site.close()
 
 
 def bus_on(site: NatsSite, **given: object) -> Opening:
@@ -298,7 +290,7 @@ async def test_a_stream_is_made_at_once_though_somebody_listens_who_is_none(nats
     """A tap listens to the subject, so that the server never says that nobody does."""
     async with bus_on(nats) as bus, bus_on(nats) as other:
         listening = asyncio.Event()
-        passing = other.tap("*", listening=listening)
+        passing = other.tap(topic, listening=listening)
         first = asyncio.ensure_future(anext(passing))
         await listening.wait()
         await asyncio.wait_for(bus.publish(topic, b"x"), 4)
