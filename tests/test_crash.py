@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 from collections import Counter
 from pathlib import Path
 
@@ -14,12 +13,12 @@ import pytest
 from slipstream.broker import BrokerConfig
 from slipstream.engine import Engine
 from slipstream.store import Store, StoreConfig
+from tests.chance import chance
 from tests.conftest import StartServer
 from tests.server_process import ServerProcess
 
-ROUNDS = 50
 PARTITIONS = 3
-SMALL_JOURNAL = ("--journal-bytes", "65536", "--lease-ms", "300", "--retry-backoff-ms", "10")
+SMALL_JOURNAL = ("--journal-bytes", "16384", "--lease-ms", "300", "--retry-backoff-ms", "10")
 """Journal files so small that the kill also hits rotation, compaction and checkpoints."""
 
 
@@ -36,27 +35,25 @@ class Ledger:
         """The answer to the ack never came: it may count or not."""
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_fifty_kills_under_load_lose_nothing_and_repeat_nothing_finished(
-    start_server: StartServer, tmp_path: Path
+@pytest.mark.parametrize("rounds", [8, pytest.param(100, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
+def test_kills_under_load_lose_nothing_and_repeat_nothing_finished(
+    start_server: StartServer, tmp_path: Path, rounds: int
 ) -> None:
-    seed = random.randrange(1 << 32)
-    chance = random.Random(seed)
+    dice = chance()
     ledger = Ledger()
     server = start_server(*SMALL_JOURNAL)
     server.create("t", PARTITIONS)
-    for number in range(ROUNDS):
-        asyncio.run(_work_until_killed(server, ledger, chance.uniform(0.05, 0.5)))
-        story = f"seed {seed}, round {number}"
+    for number in range(rounds):
+        asyncio.run(_work_until_killed(server, ledger, dice.uniform(0.05, 0.5)))
+        story = f"round {number}"
         _check_log(server.data, ledger, story)
         # Within so short a life a compaction process hardly gets to work; a compaction thread does.
         where = "--compaction-process" if number % 3 == 0 else "--no-compaction-process"
         server.arguments = (*SMALL_JOURNAL, where)
         server.start()
-    assert len(ledger.stored) > ROUNDS, "the load was no load"
+    assert len(ledger.stored) > rounds, "the load was no load"
     assert list(tmp_path.glob("data/segments/*/*/*.arrow")), "no kill can have met a compaction"
-    _drain(server, ledger, f"seed {seed}")
+    _drain(server, ledger, "at the end")
 
 
 async def _work_until_killed(server: ServerProcess, ledger: Ledger, seconds: float) -> None:

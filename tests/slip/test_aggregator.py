@@ -131,16 +131,17 @@ async def test_what_is_no_chunk_and_what_is_too_much_are_dead_letters(memory_bus
     assert made.delivered[0]["payload"]["reply"] == [{"n": 1}, [2]]
 
 
+@pytest.mark.parametrize("count", [200, pytest.param(1_000, marks=pytest.mark.long)])
 @in_loop
-async def test_a_thousand_chunks_after_the_message(memory_bus: OpenBus) -> None:
+async def test_many_chunks_after_the_message(memory_bus: OpenBus, count: int) -> None:
     worker = Worker()
     worker.aggregator()
-    numbers = list(range(1_000))
+    numbers = list(range(count))
     random.shuffle(numbers)
     async with memory_bus() as bus, lab(bus, table("aggregator"), worker) as made:
         await made.submit()
         await made.told("waiting aggregator")
         for number in numbers:
-            await send_chunk(bus, "c-1", number, 1_000, text=f"{number} ")
+            await send_chunk(bus, "c-1", number, count, text=f"{number} ")
         await made.until(lambda: len(made.delivered) > 0)
-    assert made.delivered[0]["payload"]["reply"].split() == [str(number) for number in range(1_000)]
+    assert made.delivered[0]["payload"]["reply"].split() == [str(number) for number in range(count)]

@@ -310,7 +310,7 @@ async def test_an_end_from_outside_is_told_though_its_router_died_and_the_messag
     monkeypatch.setattr(Outbox, "bury", bury_later)
     settings = fast(ack_deadline_ms=300)
     async with memory_bus() as bus, lab(bus, table("slow", "charge"), worker, settings=settings) as made:
-        await made.submit(timeout=2 if how == "time out" else None)
+        await made.submit(timeout=1 if how == "time out" else None)
         await begun.wait()
         if how == "cancel":
             await Control(made.store, made.settings).cancel("c-1")

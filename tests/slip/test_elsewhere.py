@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import itertools
 import json
 from collections.abc import Callable
 from typing import Any
@@ -123,7 +124,7 @@ async def test_an_attempt_elsewhere_that_succeeds_has_no_error_of_the_one_before
 
 @in_loop
 async def test_another_attempt_elsewhere_comes_after_its_pause(memory_bus: OpenBus) -> None:
-    settings = fast(retry_base_ms=300)
+    settings = fast(retry_base_ms=150)
     came: list[float] = []
     async with memory_bus() as bus, lab(bus, table("bot", "ship"), ours(), settings=settings) as seen:
         busy = {"status": "ERROR", "error": {"code": "busy", "retryable": True}}
@@ -137,7 +138,7 @@ async def test_another_attempt_elsewhere_comes_after_its_pause(memory_bus: OpenB
         assert (await seen.ended()).kind == "completed"
         await seen.until(lambda: len(came) > 1)
     assert [one["attempt"] for one in asked] == [0, 1]
-    assert came[1] - came[0] >= 0.29
+    assert came[1] - came[0] >= 0.14
     retried = [one for one in seen.progress if (one.kind, one.step) == ("retried", "bot")]
     assert {(one.attempt, one.duration_ms) for one in retried} == {(0, retried[0].duration_ms)}
 
@@ -282,13 +283,17 @@ async def test_a_slip_made_elsewhere_is_timed_out_also_before_its_first_step(mem
     assert [letter["error"]["code"] for letter in seen.dead] == ["message_timeout"]
 
 
-@pytest.mark.parametrize("to", [ROUTER, "internal.ship.v1"])
 @pytest.mark.parametrize("timeout", [None, 2.0])
-@pytest.mark.parametrize("garble", [senseless, cut_off])
 @in_loop
 async def test_what_comes_back_garbled_fails_its_step_and_the_message_ends_once(
-    memory_bus: OpenBus, garble: Callable[[Message], bytes], timeout: float | None, to: str
+    memory_bus: OpenBus, timeout: float | None
 ) -> None:
+    """All of them at once: each has a bus of its own, and waits until its time would be over."""
+    cases = itertools.product((senseless, cut_off), (ROUTER, "internal.ship.v1"))
+    await asyncio.gather(*(_ends_once(memory_bus, garble, timeout, to) for garble, to in cases))
+
+
+async def _ends_once(memory_bus: OpenBus, garble: Callable[[Message], bytes], timeout: float | None, to: str) -> None:
     worker, done = paying()
     async with memory_bus() as bus, lab(bus, table("pay", "bot", "ship"), worker) as seen:
         await serve_garbled(bus, "internal.bot.v1", garble, times=2, to=to)

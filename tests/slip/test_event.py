@@ -6,7 +6,7 @@ import datetime as dt
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from slipstream.slip.event import Envelope, Event, Malformed, RoutingStep, Status, StepError, decode, encode
 from tests.slip.events import events
@@ -69,6 +69,7 @@ def test_an_event_without_a_slip_is_short() -> None:
     )
 
 
+@settings(max_examples=50)
 @given(events())
 def test_what_was_written_is_read_the_same(event: Event) -> None:
     assert decode(encode(event)) == event

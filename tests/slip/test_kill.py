@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import random
 import sys
@@ -19,6 +20,7 @@ from slipstream.slip import Progress, open_store, submit
 from slipstream.slip.topics import DEAD_LETTERS, EGRESS, PROGRESS
 from tests.bus.recorder import Recorder
 from tests.bus.sites import make_site
+from tests.chance import chance
 from tests.client.loop import in_loop_for
 
 ROOT = Path(__file__).parent.parent.parent
@@ -37,6 +39,7 @@ class Crew:
     def __init__(self, environment: dict[str, str]) -> None:
         self._environment = {**os.environ, **ENVIRONMENT, **environment}  # the last counts
         self._processes: list[tuple[str, asyncio.subprocess.Process]] = []
+        self._chance = chance()
 
     async def start(self, role: str) -> None:
         process = await asyncio.create_subprocess_exec(
@@ -55,14 +58,19 @@ class Crew:
 
     async def kill_one(self) -> str:
         """Without a word. Returns what it was."""
-        role, process = self._processes.pop(random.randrange(len(self._processes)))
+        role, process = self._processes.pop(self._chance.randrange(len(self._processes)))
         await self._kill(process)
         return role
 
-    async def death(self) -> None:
-        """Of the last that was started, by its own hand."""
-        _, process = self._processes.pop()
-        await process.wait()
+    async def deaths(self, count: int) -> None:
+        """Return when so many have ended by their own hand, and check that the others have not."""
+        ends = [asyncio.ensure_future(process.wait()) for _, process in self._processes]
+        for end in itertools.islice(asyncio.as_completed(ends), count):
+            await end
+        alive = [end for end in ends if not end.done()]
+        assert len(alive) == len(ends) - count
+        for end in alive:
+            end.cancel()
 
     async def kill_all(self) -> None:
         for _, process in self._processes:
@@ -113,24 +121,34 @@ class Witness:
             await self._came.wait()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("driver", ["http", "nats"])
+@pytest.mark.parametrize(
+    ("driver", "kills"),
+    [
+        ("http", 3),
+        ("nats", 3),
+        pytest.param("http", 40, marks=pytest.mark.long),
+        pytest.param("nats", 40, marks=pytest.mark.long),
+    ],
+)
 @in_loop_for(240)
-async def test_every_message_ends_once_though_routers_and_workers_are_killed(driver: str, tmp_path: Path) -> None:
+async def test_every_message_ends_once_though_routers_and_workers_are_killed(
+    driver: str, kills: int, tmp_path: Path
+) -> None:
     site = make_site(driver)
     environment = {**site.environment(), "SLIP_STORE": str(tmp_path / "slips.db")}
-    slips = [f"c-{number}" for number in range(60)]
+    slips: list[str] = []
     witness = Witness()
     try:
         async with open_bus(**site.settings()) as bus, crew(environment) as processes:
             for topic in (PROGRESS, DEAD_LETTERS, EGRESS):
                 await bus.subscribe(topic, "witness", witness)
-            for role in ("router", "router", "worker", "worker"):
-                await processes.start(role)
-            killing = asyncio.create_task(_kill_now_and_then(processes, 10))
-            for slip in slips:
-                await submit(bus, "order.v1", {"reply": slip}, source="test", correlation_id=slip)
-                await asyncio.sleep(0.05)  # so that all of it goes on at once: begun, under way, done
+            await asyncio.gather(*(processes.start(role) for role in ("router", "router", "worker", "worker")))
+            killing = asyncio.create_task(_kill_now_and_then(processes, kills))
+            # Each kill finds all of it at once: begun, under way, done.
+            while not killing.done():
+                slips.append(f"c-{len(slips)}")
+                await submit(bus, "order.v1", {"reply": slips[-1]}, source="test", correlation_id=slips[-1])
+                await asyncio.sleep(0.05)
             await killing
             await witness.until_ended(len(slips))
             # One more, begun when all had ended: what would come twice comes before its end.
@@ -142,7 +160,6 @@ async def test_every_message_ends_once_though_routers_and_workers_are_killed(dri
     assert witness.letters == Counter([*slips, "last"])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("driver", ["http", "nats"])
 @in_loop_for(240)
 async def test_what_kills_its_workers_is_a_dead_letter_in_the_end(driver: str, tmp_path: Path) -> None:
@@ -152,13 +169,10 @@ async def test_what_kills_its_workers_is_a_dead_letter_in_the_end(driver: str, t
     try:
         async with open_bus(**site.settings()) as bus, crew(environment) as processes:
             await bus.subscribe(DEAD_LETTERS, "test", dead)
-            await processes.start("router")
+            await asyncio.gather(*(processes.start(role) for role in ("worker", "worker", "worker", "router")))
             await submit(bus, "poison.v1", {}, source="test", correlation_id="c-1")
-            for _ in range(2):
-                await processes.start("worker")
-                await processes.death()
-            await processes.start("worker")
             (letter,) = await dead.have(1)
+            await processes.deaths(2)
     finally:
         site.close()
     assert letter.json()["error"]["code"] == "worker_lost"
@@ -170,22 +184,22 @@ async def _kill_now_and_then(processes: Crew, times: int) -> None:
         await processes.start(await processes.kill_one())
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.long)])
 @in_loop_for(240)
-async def test_every_message_ends_once_though_the_whole_process_is_killed(tmp_path: Path) -> None:
+async def test_every_message_ends_once_though_the_whole_process_is_killed(kills: int, tmp_path: Path) -> None:
     """With the embedded broker, router and workers in it."""
     environment = {
         "MESSAGE_BUS_DRIVER": "embedded",
         "SLIPSTREAM_DATA": str(tmp_path / "broker"),
         "SLIP_STORE": str(tmp_path / "slips.db"),
     }
-    slips = [f"c-{number}" for number in range(60)]
+    slips = [f"c-{number}" for number in range(20 * kills)]
     settings: dict[str, Any] = {"driver": "embedded", "data": str(tmp_path / "broker")}
     async with open_bus(**settings) as bus:
         for slip in slips:
             await submit(bus, "order.v1", {"reply": slip}, source="test", correlation_id=slip)
     async with crew(environment) as processes:
-        for _ in range(5):
+        for _ in range(kills):
             await processes.start("all")
             await asyncio.sleep(random.uniform(0.05, 0.4))
             await processes.kill_all()

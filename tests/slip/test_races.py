@@ -124,7 +124,7 @@ async def test_a_branch_that_ends_while_its_message_times_out_is_undone(
 
     monkeypatch.setattr(Branches, "ended", end_late)
     async with memory_bus() as bus, lab(bus, table("first", parallel()), office.worker) as made:
-        await made.submit(timeout=2)
+        await made.submit(timeout=1)
         await made.until(lambda: len(made.dead) > 0)
         assert office.undone == ["geo", "first"]
         over.set()
@@ -179,7 +179,7 @@ async def test_a_message_that_was_complete_in_time_is_delivered_though_its_time_
     monkeypatch.setattr(Outbox, "send", send_late)
     route = table("ship", {"id": "gift", "unless": True})
     async with memory_bus() as bus, lab(bus, route, failing()) as made:
-        await made.submit(payload={"reply": 1}, timeout=2)
+        await made.submit(payload={"reply": 1}, timeout=1)
         async with asyncio.timeout(30):
             assert (await made.ended()).kind == "completed"
             await made.until(lambda: len(made.delivered) > 0)
@@ -209,7 +209,7 @@ async def test_what_comes_too_late_does_not_end_the_message_while_it_is_undone(m
         pass
 
     async with memory_bus() as bus, lab(bus, table("first", "second", "third"), worker) as made:
-        await made.submit(timeout=2)
+        await made.submit(timeout=1)
         await made.told("started undo:first")
         busy.set()
         await made.told("compensated undo:second")

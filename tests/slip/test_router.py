@@ -428,7 +428,7 @@ async def test_what_a_step_has_delivered_the_router_does_not(memory_bus: OpenBus
 @in_loop
 async def test_a_message_whose_time_is_over_is_a_dead_letter_though_nobody_works_at_it(memory_bus: OpenBus) -> None:
     async with memory_bus() as bus, lab(bus, table("a", "nobody", "c"), obedient("a", "c")) as made:
-        await made.submit(timeout=2)
+        await made.submit(timeout=1)
         end = await made.ended()
         await made.until(lambda: len(made.dead) > 0)
     assert end.kind == "dead-lettered"
@@ -447,7 +447,7 @@ async def test_a_step_that_ends_too_late_changes_nothing(memory_bus: OpenBus) ->
         await over.wait()
 
     async with memory_bus() as bus, lab(bus, table("a", "b"), worker) as made:
-        await made.submit(payload={"reply": 1}, timeout=2)
+        await made.submit(payload={"reply": 1}, timeout=1)
         await made.ended()
         over.set()
         await made.told("finished a")

@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scripts import generate_docs
@@ -82,6 +82,7 @@ def test_after_the_router_there_is_a_slip_with_a_step() -> None:
     assert INGRESS.is_valid(without)
 
 
+@settings(max_examples=50)
 @given(events())
 def test_what_is_sent_before_the_router_is_valid_and_comes_back(event: Event) -> None:
     data = encode(event)
@@ -89,6 +90,7 @@ def test_what_is_sent_before_the_router_is_valid_and_comes_back(event: Event) ->
     assert decode(data) == event
 
 
+@settings(max_examples=50)
 @given(events(steps_min=1))
 def test_what_is_sent_after_the_router_is_valid_and_comes_back(event: Event) -> None:
     data = encode(event)

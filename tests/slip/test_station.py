@@ -398,7 +398,7 @@ async def test_a_step_may_pause_itself_for_all_messages_and_it_costs_no_attempt(
     async def pause(work: Work) -> None:
         tried.append((work.correlation_id, work.attempt))
         if len(tried) == 1:
-            raise Pause("the bank is away", seconds=2)
+            raise Pause("the bank is away", seconds=1)
 
     async with memory_bus() as bus, lab(bus, table("a"), worker) as made:
         await made.submit()

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstream.slip.routes.problems import Place
@@ -115,6 +115,7 @@ PAIRS = st.lists(st.tuples(KEYS, SPACES, VALUES), max_size=4, unique_by=lambda e
 HEADINGS = st.sampled_from(["[t1]", '[ t2 . "u.v" ]', "[[l1]]", "[[l1]]", "[l1.inside]", "[[l1.deeper]]", "[['l2'.x]]"])
 
 
+@settings(max_examples=60)
 @given(PAIRS, st.lists(st.tuples(HEADINGS, PAIRS), max_size=5))
 def test_whatever_is_written_every_value_is_found(top: str, tables: list[tuple[str, str]]) -> None:
     text = top + "".join(f"{heading}\n{pairs}" for heading, pairs in tables)
