@@ -67,26 +67,30 @@ ENDS: dict[str, tuple[str, str, int]] = {
     "no such name": ("http://nowhere.invalid/", Code.DOWNLOAD_DNS, 3),
 }
 
+SLOW = {"slow bytes", "hangs"}
+"""They take all the time there is, three times, on any engine alike: they are on one."""
+
 
 @in_loop
 async def test_each_resource_ends_where_it_should(site: Site, prefix: str, tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"max_attempts": 3, "total_timeout_ms": 3_000}
+    settings: dict[str, Any] = {"max_attempts": 3, "total_timeout_ms": 2_500 if site.driver == "embedded" else 20_000}
+    ends = {name: end for name, end in ENDS.items() if site.driver == "embedded" or name not in SLOW}
     async with (
         hostile_server() as server,
         laboratory(tmp_path, bus={**site.settings(), "prefix": prefix}, **settings) as lab,
     ):
-        urls = {name: path if "://" in path[:8] else server.url(path) for name, (path, _, _) in ENDS.items()}
+        urls = {name: path if "://" in path[:8] else server.url(path) for name, (path, _, _) in ends.items()}
         job_id = await lab.submit(urls, tenant="shop")
         job = await lab.ended(job_id)
-        stored = [name for name, (_, code, _) in ENDS.items() if not code]
+        stored = [name for name, (_, code, _) in ends.items() if not code]
         assert (job.state, job.resources_completed, job.resources_failed) == (
             "partial",
             len(stored),
-            len(ENDS) - len(stored),
+            len(ends) - len(stored),
         )
         resources = lab.resources(job_id)
         assert {name: (each.error_code, each.attempts) for name, each in resources.items()} == {
-            name: (code, attempts) for name, (_, code, attempts) in ENDS.items()
+            name: (code, attempts) for name, (_, code, attempts) in ends.items()
         }
         assert len(lab.objects()) == len(stored)
         for name in stored:
@@ -101,7 +105,7 @@ async def test_each_resource_ends_where_it_should(site: Site, prefix: str, tmp_p
             return
         letters = await lab.letters()
         assert {letter.task.resource_id: letter.failure_code for letter in letters} == {
-            name: code for name, (_, code, _) in ENDS.items() if code
+            name: code for name, (_, code, _) in ends.items() if code
         }
         assert {letter.task.tenant for letter in letters} == {"shop"}
         assert all(letter.failure_message and letter.failed_at_ms for letter in letters)

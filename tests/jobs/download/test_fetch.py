@@ -401,11 +401,11 @@ async def test_a_download_that_is_cancelled_can_be_gone_on_with() -> None:
 @pytest.mark.parametrize(
     ("path", "given"),
     [
-        ("/hang", {"read_timeout_ms": 1_000, "connect_timeout_ms": 1_000}),
-        ("/hang-body", {"read_timeout_ms": 1_000}),
-        ("/drip", {"total_timeout_ms": 1_500}),
+        ("/hang", {"read_timeout_ms": 500, "connect_timeout_ms": 500}),
+        ("/hang-body", {"read_timeout_ms": 500}),
+        ("/drip", {"total_timeout_ms": 800}),
         ("/drip", {"slowest_ms": 500, "slowest_bytes_per_s": 10_000}),
-        ("/drip-head", {"read_timeout_ms": 1_000, "connect_timeout_ms": 1_000}),
+        ("/drip-head", {"read_timeout_ms": 500, "connect_timeout_ms": 500}),
     ],
 )
 def test_what_takes_too_long_is_given_up(path: str, given: dict[str, Any]) -> None:
@@ -421,7 +421,7 @@ def test_what_takes_too_long_is_given_up(path: str, given: dict[str, Any]) -> No
 
 @in_loop
 async def test_a_drip_that_is_fast_enough_goes_on() -> None:
-    async with workshop(slowest_ms=20, slowest_bytes_per_s=1, read_timeout_ms=2_000, total_timeout_ms=2_500) as shop:
+    async with workshop(slowest_ms=20, slowest_bytes_per_s=1, read_timeout_ms=2_000, total_timeout_ms=800) as shop:
         failure = await shop.failure("/drip")
         assert "JOBS_TOTAL_TIMEOUT_MS" in failure.message
 
