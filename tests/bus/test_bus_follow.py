@@ -7,9 +7,8 @@ import contextlib
 from collections.abc import AsyncGenerator
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from slipstream.bus import Bus, BusError, InvalidArgument, Stored, TopicMissing, Unsupported, open_bus
+from slipstream.bus import Bus, BusError, InvalidArgument, Stored, TopicMissing, Unsupported
 from tests.bus.conftest import OpenBus
 from tests.bus.sites.site import Site
 from tests.client.loop import in_loop
@@ -160,28 +159,3 @@ async def test_a_follower_is_told_when_its_bus_is_closed(site: Site, new_bus: Op
     async with asyncio.timeout(15):
         with pytest.raises(BusError):
             await waiting
-
-
-@in_loop
-async def test_a_follower_goes_on_after_a_restart_of_the_server(server_site: Site, topic: str) -> None:
-    skip_without_log(server_site)
-    async with open_bus(registry=CollectorRegistry(), **server_site.settings()) as bus:
-        await publish(bus, topic, 0, 1_500)
-        batches = bus.follow(topic)
-        assert numbers(await take(batches, 1_500)) == list(range(1_500))
-        waiting = asyncio.ensure_future(anext(batches))
-        await asyncio.wait({waiting}, timeout=0.1)
-        for again in range(2):
-            await asyncio.to_thread(server_site.stop_server)
-            await asyncio.wait({waiting}, timeout=0.3)
-            await asyncio.to_thread(server_site.start_server)
-            first = 1_500 + again * 2_000
-            await publish(bus, topic, first, first + 2_000)
-            seen = await waiting
-            seen += await take(batches, 2_000 - len(seen))
-            assert numbers(seen) == list(range(first, first + 2_000)), "all of it, once, and in order"
-            waiting = asyncio.ensure_future(anext(batches))
-            await asyncio.sleep(0)
-        waiting.cancel()
-        await asyncio.wait({waiting})
-        await batches.aclose()

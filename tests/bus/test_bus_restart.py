@@ -17,6 +17,7 @@ from tests.bus.consumer_process import ROOT
 from tests.bus.recorder import Recorder, failing
 from tests.bus.sites import make_site
 from tests.bus.sites.site import Site
+from tests.bus.test_bus_follow import numbers, publish, skip_without_log, take
 from tests.client.loop import in_loop
 
 
@@ -138,8 +139,13 @@ async def test_a_dead_letter_is_published_when_the_server_is_back(server_site: S
 
 
 @in_loop
-async def test_close_ends_in_time_while_the_server_is_away(server_site: Site, topic: str) -> None:
-    settings = {**server_site.settings(), "drain_timeout_ms": 500, "publish_timeout_ms": 5_000}
+async def test_close_ends_in_time_while_the_server_is_away(
+    server_site: Site, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slipstream.bus.subscription.LAST_WORDS_S", 0.2)
+    if server_site.driver == "pubsub":
+        monkeypatch.setattr("slipstream.bus.drivers.pubsub.source.LAST_WORDS_S", 0.2)
+    settings = {**server_site.settings(), "drain_timeout_ms": 200, "publish_timeout_ms": 5_000}
     async with open_bus(registry=CollectorRegistry(), **settings) as bus:
         handler = Recorder(failing(99))
         await bus.subscribe(topic, "shipping", handler, backoff=Backoff(first=60))
@@ -148,6 +154,25 @@ async def test_close_ends_in_time_while_the_server_is_away(server_site: Site, to
         await asyncio.to_thread(server_site.stop_server)
         async with asyncio.timeout(20):
             await bus.close()
+
+
+@in_loop
+async def test_a_follower_goes_on_after_a_restart_of_the_server(server_site: Site, topic: str) -> None:
+    skip_without_log(server_site)
+    async with open_bus(registry=CollectorRegistry(), **server_site.settings()) as bus:
+        await publish(bus, topic, 0, 1_500)
+        batches = bus.follow(topic)
+        assert numbers(await take(batches, 1_500)) == list(range(1_500))
+        waiting = asyncio.ensure_future(anext(batches))
+        await asyncio.wait({waiting}, timeout=0.1)
+        await asyncio.to_thread(server_site.stop_server)
+        await asyncio.wait({waiting}, timeout=0.1)
+        await asyncio.to_thread(server_site.start_server)
+        await publish(bus, topic, 1_500, 3_500)
+        seen = await waiting
+        seen += await take(batches, 2_000 - len(seen))
+        assert numbers(seen) == list(range(1_500, 3_500)), "all of it, once, and in order"
+        await batches.aclose()
 
 
 EMBEDDED = """

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from slipstream.bus import Message, Retry, open_bus
@@ -16,6 +17,12 @@ from slipstream.bus.run import Run
 from tests.bus.conftest import OpenBus
 from tests.bus.recorder import Recorder
 from tests.client.loop import in_loop
+
+
+@pytest.fixture(autouse=True)
+def _short_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine that is told something at the end does not hear it: how long that is tried makes no difference."""
+    monkeypatch.setattr("slipstream.bus.subscription.LAST_WORDS_S", 0.1)
 
 
 async def unheard(delivery: Delivery) -> None:

@@ -105,7 +105,10 @@ async def _until(event: asyncio.Event) -> None:
 
 
 @in_loop
-async def test_closing_does_not_wait_for_a_server_that_is_away(own_site: HttpSite, topic: str) -> None:
+async def test_closing_does_not_wait_for_a_server_that_is_away(
+    own_site: HttpSite, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slipstream.bus.subscription.LAST_WORDS_S", 0.2)
     bus = await open_bus(**own_site.settings(), drain_timeout_ms=300)
     go_on = asyncio.Event()
     handled = Recorder(lambda _: _until(go_on))
