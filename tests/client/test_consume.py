@@ -92,17 +92,16 @@ async def test_more_messages_than_fit_into_a_request_are_settled(
 
 
 @in_loop
-async def test_an_ack_counts_after_the_server_was_killed(server: ServerProcess) -> None:
-    server.create("t")
+async def test_an_ack_counts_after_the_server_was_killed(server: ServerProcess, own_topic: str) -> None:
     async with AsyncClient(server.base) as client:
-        await client.produce_batch("t", ["a", "b"])
-        a, b = await client.fetch("t", "g")
+        await client.produce_batch(own_topic, ["a", "b"])
+        a, b = await client.fetch(own_topic, "g")
         await a.ack()
         await asyncio.to_thread(server.restart)
         await b.ack()
         await asyncio.to_thread(server.restart)
         await client.ack(a, b)
-        info = await client.group("t", "g")
+        info = await client.group(own_topic, "g")
         assert (info.lag, info.in_flight) == (0, 0)
 
 

@@ -138,10 +138,9 @@ async def test_who_lost_the_effect_to_another_is_told_so_at_the_end(shared: Serv
 
 
 @in_loop
-async def test_an_exception_arrives_though_nobody_hears_of_the_failure(server: ServerProcess) -> None:
-    server.create("t")
+async def test_an_exception_arrives_though_nobody_hears_of_the_failure(server: ServerProcess, own_topic: str) -> None:
     async with AsyncClient(server.base, retry_for_ms=0) as client:
-        (message,) = await fetched(client, "t", "v")
+        (message,) = await fetched(client, own_topic, "v")
         with pytest.raises(ZeroDivisionError):
             async with client.once(message):
                 await asyncio.to_thread(server.crash)

@@ -9,8 +9,8 @@ import pytest
 from slipstream.api import EnvelopeFields, Placed, ProduceMessage, RetryPolicyFields
 from slipstream.client import AsyncClient, Conflict, InvalidArgument, NotFound, Overloaded, TooLarge, compose
 from slipstream.client.produce import Outgoing
+from slipstream.testing import MemoryBroker
 from tests.client.loop import in_loop
-from tests.conftest import StartServer
 from tests.server_process import ServerProcess
 
 
@@ -117,14 +117,14 @@ async def test_what_is_wrong_is_said_by_name(shared: ServerProcess, topic: str) 
 
 
 @in_loop
-async def test_what_is_too_large_or_too_much(start_server: StartServer) -> None:
-    server = start_server("--max-batch-bytes", "10000", "--max-waiting-messages", "2")
-    server.create("t")
-    async with AsyncClient(server.base, retry_for_ms=0) as client:
-        with pytest.raises(TooLarge):
-            await client.produce("t", b"x" * 20_000)
-        await client.fetch("t", "g")  # somebody has to be behind
-        await client.produce_batch("t", ["a", "b"])
-        with pytest.raises(Overloaded) as caught:
-            await client.produce("t", "c")
-        assert caught.value.retry_after_ms == 1_000
+async def test_what_is_too_large_or_too_much() -> None:
+    with MemoryBroker(max_batch_bytes=10_000, max_waiting_messages=2) as broker:
+        async with broker.async_client(retry_for_ms=0) as client:
+            await client.create_topic("t")
+            with pytest.raises(TooLarge):
+                await client.produce("t", b"x" * 20_000)
+            await client.fetch("t", "g")  # somebody has to be behind
+            await client.produce_batch("t", ["a", "b"])
+            with pytest.raises(Overloaded) as caught:
+                await client.produce("t", "c")
+            assert caught.value.retry_after_ms == 1_000

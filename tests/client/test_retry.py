@@ -232,15 +232,14 @@ async def test_a_produce_without_a_key_is_not_repeated_after_503(shared: ServerP
 
 
 @in_loop
-async def test_a_produce_is_repeated_when_nobody_was_there_to_hear_it(server: ServerProcess) -> None:
-    server.create("t")
+async def test_a_produce_is_repeated_when_nobody_was_there_to_hear_it(server: ServerProcess, own_topic: str) -> None:
     server.crash()
     async with client_of(server.base, retry_for_ms=0) as impatient:
         with pytest.raises(ConnectionFailed, match="is the server running there") as caught:
-            await impatient.produce("t", "one")
+            await impatient.produce(own_topic, "one")
         assert not caught.value.sent
     async with client_of(server.base) as client, asyncio.TaskGroup() as group:
-        placed = group.create_task(client.produce("t", "one"))
+        placed = group.create_task(client.produce(own_topic, "one"))
         await asyncio.to_thread(server.start)
     assert placed.result().offset == 0
 

@@ -36,13 +36,14 @@ def test_threads_may_share_one(shared: ServerProcess, topic: str) -> None:
         assert sorted(int(message.value) for message in client.scan(topic)) == [*range(200)]
 
 
-def test_send_blocks_while_there_is_no_room(server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_send_blocks_while_there_is_no_room(
+    server: ServerProcess, own_topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The server is stopped in its tracks: what it does not take stays here, and no more than there is room for."""
     monkeypatch.setattr(sync_producer, "HANDED_MESSAGES", 5)
-    server.create("t")
     assert server.process is not None
     with Client(server.base) as client:
-        producer = client.producer("t", max_buffered_messages=10, linger_ms=0)
+        producer = client.producer(own_topic, max_buffered_messages=10, linger_ms=0)
         most = 0
 
         def send_all() -> None:
@@ -61,7 +62,7 @@ def test_send_blocks_while_there_is_no_room(server: ServerProcess, monkeypatch: 
         sender.join()
         producer.close()
         assert most <= 10 + 2 * 5, "in the buffer, on the way to it, and being handed over"
-        assert [int(message.value) for message in client.scan("t")] == [*range(100)]
+        assert [int(message.value) for message in client.scan(own_topic)] == [*range(100)]
 
 
 def test_failures_are_raised(shared: ServerProcess, topic: str) -> None:

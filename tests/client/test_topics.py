@@ -6,25 +6,27 @@ import pytest
 
 from slipstream.api import RetryPolicyFields, TopicConfigFields
 from slipstream.client import AsyncClient, InvalidArgument, NotFound
+from slipstream.testing import MemoryBroker
 from tests.client.loop import in_loop
 from tests.server_process import ServerProcess
 
 
 @in_loop
-async def test_the_life_of_a_topic(server: ServerProcess) -> None:
-    async with AsyncClient(server.base) as client:
-        config = TopicConfigFields(retention_ms=1_000_000, retry=RetryPolicyFields(max_attempts=3))
-        made = await client.create_topic("orders", 2, config=config)
-        assert (made.created, made.topic.config.retention_ms) == (True, 1_000_000)
-        assert not (await client.create_topic("orders", 7)).created
-        assert [(topic.name, topic.partitions) for topic in await client.topics()] == [("orders", 2)]
-        changed = await client.change_topic(
-            "orders", config=TopicConfigFields(max_in_flight=5), reset=["retention_ms"], partitions=3
-        )
-        assert (changed.overrides.max_in_flight, changed.overrides.retention_ms) == (5, None)
-        assert len((await client.topic("orders")).partitions) == 3
-        await client.delete_topic("orders")
-        assert await client.topics() == []
+async def test_the_life_of_a_topic() -> None:
+    with MemoryBroker() as broker:
+        async with broker.async_client() as client:
+            config = TopicConfigFields(retention_ms=1_000_000, retry=RetryPolicyFields(max_attempts=3))
+            made = await client.create_topic("orders", 2, config=config)
+            assert (made.created, made.topic.config.retention_ms) == (True, 1_000_000)
+            assert not (await client.create_topic("orders", 7)).created
+            assert [(topic.name, topic.partitions) for topic in await client.topics()] == [("orders", 2)]
+            changed = await client.change_topic(
+                "orders", config=TopicConfigFields(max_in_flight=5), reset=["retention_ms"], partitions=3
+            )
+            assert (changed.overrides.max_in_flight, changed.overrides.retention_ms) == (5, None)
+            assert len((await client.topic("orders")).partitions) == 3
+            await client.delete_topic("orders")
+            assert await client.topics() == []
 
 
 @in_loop
