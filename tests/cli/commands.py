@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from click.testing import CliRunner, Result
@@ -32,3 +37,25 @@ class Commands:
 
     def lines(self, *arguments: str, **how: Any) -> list[Any]:
         return [json.loads(line) for line in self.run(*arguments, "--json", **how).stdout.splitlines()]
+
+
+@contextlib.contextmanager
+def signalled(number: int, when: Callable[[Callable[[], bool]], None]) -> Iterator[None]:
+    """Send this process a signal as soon as `when` returns, which is told by a function whether the command still runs.
+
+    The command has to handle the signal by then; nothing is sent once it has ended.
+    """
+    is_over = threading.Event()
+
+    def send() -> None:
+        when(lambda: not is_over.is_set())
+        assert not is_over.is_set(), "the command ended before the signal was sent"
+        os.kill(os.getpid(), number)
+
+    with ThreadPoolExecutor(1) as thread:
+        sent = thread.submit(send)
+        try:
+            yield
+        finally:
+            is_over.set()
+        sent.result()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import datetime as dt
+import contextlib
+import functools
 import json
 import os
 import pty
@@ -10,63 +11,35 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
-from slipstream.api import LogMessage, TopicConfigFields
+from slipstream.api import TopicConfigFields
+from slipstream.cli import main
 from slipstream.client import Client
 from slipstream.jobs.messages import DownloadTask, decode
 from slipstream.pipeline.replay import Asked, Replays
-from tests.cli.commands import Commands
-from tests.pipeline.cluster import Cluster, connect_server
+from tests.cli.commands import Commands, signalled
+from tests.cli.letters import TASKS, TIMED_OUT, make_letters, stored
 from tests.pipeline.replay.composed import composed, from_place, message
-from tests.pipeline.sample_tables import make_table, place
+from tests.pipeline.sample_tables import make_table
 from tests.server_process import ServerProcess
 
-TASKS = "fetchbox.jobs.tasks"
-LETTERS = 3_000
-BEGIN = dt.datetime(2026, 11, 1, 12, tzinfo=dt.UTC)
 PATIENCE_S = 300
-
-
-def make_letters(root: Path, count: int = LETTERS) -> None:
-    """Every third timed out. Two resources have two letters, and one letter holds no task."""
-    rows = [
-        letter(number, number, "DOWNLOAD_TIMEOUT" if number % 3 == 0 else "UPLOAD_DENIED") for number in range(count)
-    ]
-    rows += [letter(count, 0, "DOWNLOAD_TIMEOUT"), letter(count + 1, 3, "DOWNLOAD_TIMEOUT")]
-    rows.append(letter(count + 2, count, "DOWNLOAD_TIMEOUT", url=""))
-    make_table(root, "dead_letters", rows, parts=3)
-
-
-def letter(offset: int, number: int, code: str, url: str = "https://img.example/a.png") -> dict[str, Any]:
-    at = BEGIN + dt.timedelta(seconds=offset)
-    task = {
-        "job_id": f"job-{number % 7}",
-        "resource_id": f"r{number}",
-        "url": url,
-        "attempt": 4,
-        "tenant": "acme",
-        "trace_id": f"{number:032x}",
-        "headers": [{"name": "accept", "value": "image/png"}],
-        "storage_hint": {"bucket": "pictures", "key_prefix": "a", "metadata": [("who", "acme")]},
-        "attributes": {"tags": [("n", str(number))], "extra": b"\x00\xff"},
-    }
-    return {
-        **place("fetchbox.jobs.dlq", offset, at),
-        "task": task,
-        "failure_code": code,
-        "attempts": 4,
-        "failed_at_ms": round(at.timestamp() * 1000),
-        **{name: task[name] for name in ("job_id", "resource_id", "tenant", "url")},
-    }
 
 
 def command(server: ServerProcess, tables: Path, *arguments: str) -> list[str]:
     where = ("--server", server.base, "--tables", str(tables), "--master", "local[2]")
-    return [sys.executable, "-m", "slipstream", "pipeline", "replay", *where, *arguments]
+    return ["pipeline", "replay", *where, *arguments]
+
+
+def start(server: ServerProcess, tables: Path, *arguments: str, **more: str) -> subprocess.Popen[str]:
+    """As a process."""
+    program = [sys.executable, "-m", "slipstream", *command(server, tables, *arguments)]
+    return subprocess.Popen(program, env=environment(**more), stderr=subprocess.PIPE, text=True)
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -74,76 +47,61 @@ def environment(**more: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(ours)} | more
 
 
-def run(server: ServerProcess, tables: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(server, tables, *arguments),
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+def run(server: ServerProcess, tables: Path, *arguments: str, expect: int = 0) -> Result:
+    """In this process."""
+    result = CliRunner().invoke(main, command(server, tables, *arguments), env={"NO_COLOR": "1"})
+    assert result.exit_code == expect, f"{result.exit_code}\n{result.output}\n{result.exception!r}"
+    return result
 
 
-def stored(client: Client, topic: str) -> list[LogMessage[bytes]]:
-    partitions = client.topic(topic).partitions
-    return [message for one in partitions for message in client.scan(topic, one.partition)]
-
-
-def await_stored(client: Client, topic: str, count: int, process: subprocess.Popen[str]) -> None:
-    """Until so many are there: the server says when there are more."""
+def await_stored(client: Client, topic: str, count: int, is_running: Callable[[], bool]) -> None:
+    """Wait until so many are there: the server says when there are more."""
     known: dict[str, list[int]] = {topic: [0] * len(client.topic(topic).partitions)}
-    while process.poll() is None:
-        found = client.offsets([topic], known=known, wait_ms=10_000).topics[0]
+    while is_running():
+        found = client.offsets([topic], known=known, wait_ms=1_000).topics[0]
         known[topic] = [one.end_offset for one in found.partitions]
         if sum(one.messages for one in found.partitions) >= count:
             return
-    raise AssertionError(process.communicate()[1])
+    raise AssertionError(f"the command ended before {count} messages were there")
 
 
-TIMED_OUT = ("--table", "dead_letters", "--where", "failure_code = 'DOWNLOAD_TIMEOUT'", "--to", "jobs.tasks", "--yes")
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_killed_half_way_and_started_again_each_is_written_once(server: ServerProcess, tmp_path: Path) -> None:
-    tables = tmp_path / "tables"
-    make_letters(tables)
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("letters", "kills"), [(600, (40, 80)), pytest.param(3_000, (100, 250, 400), marks=pytest.mark.long)]
+)
+def test_killed_half_way_and_started_again_each_is_written_once(
+    server: ServerProcess, tmp_path: Path, letters: int, kills: tuple[int, ...]
+) -> None:
+    tables, count = tmp_path / "tables", letters // 3
+    make_letters(tables, letters)
     server.create(TASKS, 8)
     with Client(server.base) as client:
         half = 0
-        for least in (100, 250, 400):
-            process = subprocess.Popen(
-                command(server, tables, *TIMED_OUT, "--rate", "100"),
-                env=environment(),
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            await_stored(client, TASKS, least, process)
+        for least in kills:
+            process = start(server, tables, *TIMED_OUT, "--rate", "100")
+            with contextlib.suppress(AssertionError):
+                await_stored(client, TASKS, least, lambda process=process: process.poll() is None)  # type: ignore[misc]
             process.kill()
-            process.communicate()
-            assert process.returncode == -signal.SIGKILL
+            _, err = process.communicate()
+            assert process.returncode == -signal.SIGKILL, err
             half = len(stored(client, TASKS))
-            assert least <= half < 1_000
+            assert least <= half < count
 
         done = run(server, tables, *TIMED_OUT)
-        assert done.returncode == 0, done.stderr
-        assert f"{half:,} of 1,000 messages are written" in done.stderr
+        assert f"{half:,} of {count:,} messages are written" in done.stderr
         assert "Spark" not in done.stderr, "what is composed needs no Spark any more"
-        assert done.stdout.startswith("1,000 messages written (replay ")
+        assert done.stdout.startswith(f"{count:,} messages written (replay ")
 
         found = stored(client, TASKS)
         again = run(server, tables, *TIMED_OUT)
-        assert again.returncode == 0
-        assert "this was replayed before: 1,000 messages, finished at" in again.stdout
-        assert f"Only what came since: add  AND offset > {LETTERS + 1}  to --where" in again.stderr
-        assert len(stored(client, TASKS)) == len(found) == 1_000
-    expected = {f"fetchbox.jobs.dlq/0/{offset}" for offset in range(0, LETTERS, 3) if offset not in {0, 3}}
-    expected |= {f"fetchbox.jobs.dlq/0/{offset}" for offset in (LETTERS, LETTERS + 1)}
+        assert f"this was replayed before: {count:,} messages, finished at" in again.stdout
+        assert f"Only what came since: add  AND offset > {letters + 1}  to --where" in again.stderr
+        assert len(stored(client, TASKS)) == len(found) == count
+    expected = {f"fetchbox.jobs.dlq/0/{offset}" for offset in range(0, letters, 3) if offset not in {0, 3}}
+    expected |= {f"fetchbox.jobs.dlq/0/{offset}" for offset in (letters, letters + 1)}
     assert Counter(message.envelope.labels["replayed_from"] for message in found) == Counter(expected)  # type: ignore[index, union-attr]
     by_resource = {decode(DownloadTask, message.value).resource_id: message for message in found}
-    assert len(by_resource) == 1_000
+    assert len(by_resource) == count
     message = by_resource["r9"]
     task = decode(DownloadTask, message.value)
     assert (task.attempt, task.job_id, message.key) == (0, "job-2", b"job-2")
@@ -157,8 +115,7 @@ def test_killed_half_way_and_started_again_each_is_written_once(server: ServerPr
     assert message.attributes["traceparent"].split("-")[1] == f"{9:032x}"
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("on_spark")
 def test_it_shows_what_it_would_write_and_writes_nothing_and_interrupted_it_says_how_to_go_on(
     server: ServerProcess, tmp_path: Path
 ) -> None:
@@ -166,7 +123,6 @@ def test_it_shows_what_it_would_write_and_writes_nothing_and_interrupted_it_says
     make_letters(tables, 300)
     server.create(TASKS)
     shown = run(server, tables, *TIMED_OUT, "--dry-run")
-    assert shown.returncode == 0, shown.stderr
     header, first, *_, last = shown.stdout.splitlines()
     assert header.split() == ["TIMESTAMP", "JOB_ID", "RESOURCE_ID", "FAILURE_CODE", "ATTEMPTS", "URL"]
     assert first.split()[2:5] == ["job-6", "r6", "DOWNLOAD_TIMEOUT"]
@@ -174,17 +130,8 @@ def test_it_shows_what_it_would_write_and_writes_nothing_and_interrupted_it_says
     assert not (tables / "_replays").exists()
 
     with Client(server.base) as client:
-        process = subprocess.Popen(
-            command(server, tables, *TIMED_OUT, "--rate", "5"),
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        await_stored(client, TASKS, 10, process)
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=PATIENCE_S)
-        assert process.returncode == 130, err
+        with signalled(signal.SIGINT, functools.partial(await_stored, client, TASKS, 5)):
+            err = run(server, tables, *TIMED_OUT, "--rate", "10", expect=130).stderr
         stopped = len(stored(client, TASKS))
         assert f"interrupted: {stopped} of 100 messages are written; the same command goes on" in err
         found = run(server, tables, *TIMED_OUT, "--dry-run", "--json")
@@ -197,60 +144,29 @@ def test_it_shows_what_it_would_write_and_writes_nothing_and_interrupted_it_says
             "left_out": 3,
             "versions": {},
         }
-        again = run(server, tables, *TIMED_OUT, "--again")
-        assert again.returncode == 4
+        again = run(server, tables, *TIMED_OUT, "--again", expect=4)
         assert "is not finished: run the command without --again" in again.stderr
         done = run(server, tables, *TIMED_OUT, "--json")
         assert json.loads(done.stdout)["state"] == "finished"
         assert len(stored(client, TASKS)) == 100
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("how", ["master", "remote"])
-def test_spark_may_be_elsewhere(server: ServerProcess, tmp_path: Path, how: str) -> None:
-    """Executors that do not find our package, and a driver that is not ours."""
+@pytest.mark.usefixtures("on_spark")
+def test_who_says_no_has_nothing_written(
+    server: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     tables = tmp_path / "tables"
     make_letters(tables, 90)
     server.create(TASKS)
-    folder = tmp_path / "spark"
-    folder.mkdir()
-    if how == "master":
-        with Cluster(folder) as cluster:
-            conf = [text for name, value in cluster.conf.items() for text in ("--conf", f"{name}={value}")]
-            done = run(server, tables, *TIMED_OUT, "--master", cluster.master, *conf)
-    else:
-        with connect_server(folder) as url:
-            done = run(server, tables, *TIMED_OUT, "--remote", url)
-    assert done.returncode == 0, done.stderr
-    with Client(server.base) as client:
-        assert len(stored(client, TASKS)) == 30
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_who_says_no_has_nothing_written(server: ServerProcess, tmp_path: Path) -> None:
-    tables = tmp_path / "tables"
-    make_letters(tables, 90)
-    server.create(TASKS)
+    asked = [each for each in TIMED_OUT if each != "--yes"]
     terminal, theirs = pty.openpty()
-    try:
-        os.write(terminal, b"n\n")
-        asked = [each for each in TIMED_OUT if each != "--yes"]
-        done = subprocess.run(
-            command(server, tables, *asked),
-            env=environment(),
-            stdin=theirs,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-    finally:
-        os.close(terminal)
-        os.close(theirs)
-    assert done.returncode == 1, done.stderr
-    assert "Write 30 messages to fetchbox.jobs.tasks? [y/N]" in done.stderr
+    with os.fdopen(theirs, "r") as stdin, os.fdopen(terminal, "wb", 0) as keyboard:
+        keyboard.write(b"n\n")
+        monkeypatch.setattr("sys.stdin", stdin)
+        with pytest.raises(SystemExit) as ended:
+            main(command(server, tables, *asked))
+    assert ended.value.code == 1
+    assert "Write 30 messages to fetchbox.jobs.tasks? [y/N]" in capsys.readouterr().err
     assert not list(tables.glob("_replays/*/*/"))
     with Client(server.base) as client:
         assert stored(client, TASKS) == []
@@ -304,12 +220,8 @@ def test_ended_while_it_waits_for_a_full_topic_it_says_how_to_go_on(server: Serv
     with Client(server.base) as client:
         client.create_topic("orders", config=TopicConfigFields(max_waiting_messages=4))
         client.fetch("orders", "readers", wait_ms=0)
-        process = subprocess.Popen(
-            command(server, tmp_path, "--table", "messages", "--all", "--to", "orders"),
-            env=environment(PIPELINE_REPLAY_COMMIT_MESSAGES="3"),
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        arguments = ("--table", "messages", "--all", "--to", "orders")
+        process = start(server, tmp_path, *arguments, PIPELINE_REPLAY_COMMIT_MESSAGES="3")
         assert process.stderr is not None
         said = ""
         while "the server asks to wait, and the replay does" not in said:

@@ -26,26 +26,19 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(("SLIPSTREAM_", "PIPELINE_"))}
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments), env=environment(), capture_output=True, text=True, timeout=300, check=False
-    )
-
-
 def rows(tables: Path, name: str) -> int:
     return int(DeltaTable(str(tables / name)).to_pyarrow_table().num_rows)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_it_reads_what_is_there_says_so_and_goes_on_until_it_is_told_to_stop(tmp_path: Path) -> None:
+@pytest.mark.spark
+@pytest.mark.usefixtures("on_spark")
+def test_it_reads_what_is_there_says_so_and_goes_on_until_it_is_told_to_stop(cli: Commands, tmp_path: Path) -> None:
     tables = tmp_path / "tables"
     with MemoryBroker() as broker, broker.client() as client:
         client.create_topic("orders", 2)
         client.produce("orders", "two books", key="user:1")
         where = ("--server", broker.url, "--tables", str(tables), "--table", "messages")
-        done = run("run", "--once", *where)
-        assert done.returncode == 0, done.stderr
+        done = cli.run("pipeline", "run", "--once", *where)
         assert "messages batch 0: messages 1 in" in done.stderr
         assert [line.split()[:2] for line in done.stdout.splitlines()[:2]] == [["TABLE", "ROWS"], ["messages", "1"]]
 

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from prometheus_client import CollectorRegistry
 
 from slipstream.bus import open_bus
 from slipstream.cli import main
 from slipstream.slip import RouteTable, Work, Worker, open_store
-from tests.client.loop import in_loop_for
-from tests.pipeline.cluster import Cluster, connect_server
+from tests.cli.aside import aside
+from tests.cli.commands import signalled
 from tests.pipeline.steps.site import Site
 from tests.pipeline.steps.worker_process import SparkWorker
 from tests.server_process import ServerProcess
-from tests.slip.lab import fast, lab
+from tests.slip.lab import Lab, fast, lab
 
 EMBED = "tests.pipeline.steps.functions:embed"
 FRAME = "tests.pipeline.steps.functions:frame"
@@ -33,16 +35,6 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
     process.start()
     yield process
     process.kill()
-
-
-@pytest.fixture
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(tmp_path_factory.mktemp("cluster")) as found:
-        yield found
-
-
-def conf(options: dict[str, str]) -> list[str]:
-    return [word for name, value in options.items() for word in ("--conf", f"{name}={value}")]
 
 
 def ordinary() -> Worker:
@@ -63,31 +55,59 @@ def ordinary() -> Worker:
     return worker
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@in_loop_for(500)
-async def test_a_step_on_spark_among_ordinary_ones_with_one_poisoned_row_of_a_thousand(
-    server: ServerProcess, tmp_path: Path
-) -> None:
-    count, guilty = 1_000, 617
-    store, prefix = tmp_path / "slips.db", "s."
+@pytest.fixture
+def bus(monkeypatch: pytest.MonkeyPatch, server: ServerProcess, tmp_path: Path) -> None:
+    """Commands of this process find the server, and keep what they keep in the folder of the test."""
+    ours = {"MESSAGE_BUS_DRIVER": "http", "SLIPSTREAM_URL": server.base, "PIPELINE_TABLES": str(tmp_path / "tables")}
+    for name, value in {**ours, "SLIP_STORE": str(tmp_path / "slips.db")}.items():
+        monkeypatch.setenv(name, value)
+
+
+def work(*arguments: str, **environment: str) -> Result:
+    """In this process."""
+    command = ["slip", "worker", "--engine", "spark", "--master", "local[2]", *arguments]
+    result = CliRunner().invoke(main, command, env={"NO_COLOR": "1", **environment})
+    assert result.exit_code == 0, f"{result.output}\n{result.exception!r}"
+    return result
+
+
+@contextlib.asynccontextmanager
+async def shop_on(url: str, prefix: str, store: Path) -> AsyncIterator[Lab]:
     async with (
-        open_bus(driver="http", url=server.base, prefix=prefix, registry=CollectorRegistry()) as bus,
+        open_bus(driver="http", url=url, prefix=prefix, registry=CollectorRegistry()) as bus,
         open_store(str(store)) as opened,
         lab(bus, ROUTES, ordinary(), settings=fast(store=str(store)), store=opened) as seen,
     ):
-        for n in range(count):
-            poison = "raise" if n == guilty else None
-            await seen.submit("order.v1", {"n": n, "poison": poison}, correlation_id=f"c-{n}")
-        await seen.until(
-            lambda: sum(kind == "finished fetch" for n in range(count) for kind in seen.kinds(f"c-{n}")) == count
-        )
-        worker = SparkWorker(server.base, tmp_path, prefix, "--master", "local[2]", EMBED)
-        try:
-            await seen.until(lambda: len(seen.delivered) + len(seen.dead) == count)
-            assert worker.stop() == 0, worker.said
-        finally:
-            worker.kill()
+        yield seen
+
+
+async def submit_all(seen: Lab, count: int, guilty: int) -> None:
+    for n in range(count):
+        poison = "raise" if n == guilty else None
+        await seen.submit("order.v1", {"n": n, "poison": poison}, correlation_id=f"c-{n}")
+    fetched = {f"c-{n}" for n in range(count)}
+
+    def are_fetched() -> bool:
+        done = {one.correlation_id for one in seen.progress if (one.kind, one.step) == ("finished", "fetch")}
+        return done == fetched
+
+    await seen.until(are_fetched)
+
+
+@pytest.mark.usefixtures("on_spark", "bus")
+@pytest.mark.parametrize("count", [100, pytest.param(1_000, marks=pytest.mark.long)])
+def test_a_step_on_spark_among_ordinary_ones_with_one_poisoned_row(
+    server: ServerProcess, tmp_path: Path, count: int
+) -> None:
+    guilty = count * 3 // 5
+    with aside() as there, there.opened(shop_on(server.base, "s.", tmp_path / "slips.db")) as seen:
+        there.run(submit_all(seen, count, guilty))
+
+        def all_ended(is_running: Callable[[], bool]) -> None:
+            there.until(seen.until(lambda: len(seen.delivered) + len(seen.dead) == count), is_running)
+
+        with signalled(signal.SIGTERM, all_ended):
+            said = work(EMBED, BUS_PREFIX="s.").output
     assert {each["payload"]["n"]: each["payload"]["reply"] for each in seen.delivered} == {
         n: n * n + 1 for n in range(count) if n != guilty
     }
@@ -100,70 +120,28 @@ async def test_a_step_on_spark_among_ordinary_ones_with_one_poisoned_row_of_a_th
     )
     slip = {step["id"]: step for step in seen.delivered[0]["envelope"]["routingSlip"]}
     assert slip["embed"]["startedAt"] <= slip["embed"]["endedAt"] <= slip["rank"]["startedAt"]
-    assert "embed" in worker.said
+    assert "embed" in said
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_killed_and_started_again_it_answers_each_message_once(server: ServerProcess, tmp_path: Path) -> None:
+@pytest.mark.spark
+@pytest.mark.usefixtures("on_spark", "bus")
+@pytest.mark.parametrize(("count", "kills"), [(1_500, 1), pytest.param(6_000, 2, marks=pytest.mark.long)])
+def test_killed_and_started_again_it_answers_each_message_once(
+    server: ServerProcess, tmp_path: Path, count: int, kills: int
+) -> None:
     site = Site(server.base, "k.")
     with site.client:
-        site.put_numbers(6_000)
-        for _ in range(2):
+        site.put_numbers(count)
+        for _ in range(kills):
             worker = SparkWorker(server.base, tmp_path, "k.", "--master", "local[2]", EMBED, PIPELINE_STEP_ROWS="50")
             try:
                 worker.wait_for("embed: 50 OK")
             finally:
                 worker.kill()
             assert site.lag > 0, "it was too fast to be killed in the middle"
-        last = SparkWorker(server.base, tmp_path, "k.", "--master", "local[2]", "--once", EMBED)
-        assert last.wait() == 0, last.said
-        assert site.squares() == {n: n * n for n in range(6_000)}
+        work("--once", EMBED, BUS_PREFIX="k.")
+        assert site.squares() == {n: n * n for n in range(count)}
         assert site.lag == 0
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_on_a_cluster_that_loses_a_worker_and_with_a_secret_that_nobody_sees(
-    server: ServerProcess, cluster: Cluster, tmp_path: Path
-) -> None:
-    site = Site(server.base, "c.")
-    events = tmp_path / "events"
-    events.mkdir()
-    options = cluster.conf | {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{events}"}
-    with site.client:
-        site.put_numbers(2_000)
-        url = server.base.replace("http://", "http://user:s3cret@")
-        worker = SparkWorker(
-            url, tmp_path, "c.", "--master", cluster.master, *conf(options), "--once", EMBED, PIPELINE_STEP_ROWS="100"
-        )
-        try:
-            worker.wait_for("embed: 100 OK")
-            cluster.kill_worker()
-            assert worker.wait() == 0, worker.said
-        finally:
-            worker.kill()
-        assert site.squares() == {n: n * n for n in range(2_000)}
-        assert site.lag == 0
-    written = [path.read_text(errors="replace") for path in events.rglob("*") if path.is_file()]
-    assert written, "Spark wrote its event log"
-    said = (tmp_path / "spark-steps.log").read_text()
-    for text in (*written, said, worker.said, cluster.logs()):
-        assert "s3cret" not in text
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("step", [EMBED, FRAME])
-def test_behind_spark_connect(server: ServerProcess, tmp_path: Path, step: str) -> None:
-    site = Site(server.base, "r.")
-    folder = tmp_path / "connect"
-    folder.mkdir()
-    with site.client, connect_server(folder) as url:
-        site.put_numbers(200)
-        worker = SparkWorker(server.base, tmp_path, "r.", "--remote", url, "--once", step)
-        assert worker.wait() == 0, worker.said
-        assert site.squares() == {n: n * n for n in range(200)}
 
 
 # What is said before Spark starts

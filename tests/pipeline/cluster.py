@@ -34,8 +34,7 @@ class Cluster:
         try:
             master = self._start("master", "org.apache.spark.deploy.master.Master", "--port", "0", "--webui-port", "0")
             self.master = master.wait_for(r"Starting Spark master at (spark://\S+)")[1]
-            for number in range(self._count):
-                self.workers.append(self._start_worker(number))
+            self.workers += [self._start_worker() for _ in range(self._count)]
             for worker in self.workers:
                 worker.wait_for("Successfully registered with master")
         except BaseException:
@@ -60,9 +59,21 @@ class Cluster:
             "spark.pyspark.python": str(self.python),
         }
 
+    @property
+    def options(self) -> list[str]:
+        """The options of a command that runs there."""
+        return ["--master", self.master, *conf_options(self.conf)]
+
     def kill_worker(self, number: int = 0) -> None:
         """With its executors, at once, as when its machine has lost power."""
         self.workers[number].kill()
+
+    def restore(self) -> None:
+        """Start a new worker for each that was killed."""
+        for number, worker in enumerate(self.workers):
+            if worker.process.poll() is not None:
+                self.workers[number] = self._start_worker()
+                self.workers[number].wait_for("Successfully registered with master")
 
     def logs(self) -> str:
         """All that its processes and their executors have written."""
@@ -72,7 +83,8 @@ class Cluster:
             if path.suffix == ".log" or path.name in {"stdout", "stderr"}
         )
 
-    def _start_worker(self, number: int) -> Daemon:
+    def _start_worker(self) -> Daemon:
+        number = len(self._daemons)
         work = self._folder / f"work-{number}"
         work.mkdir()
         options = ("--port", "0", "--webui-port", "0", "--cores", str(self._cores), "--memory", self._memory)
@@ -84,6 +96,10 @@ class Cluster:
         daemon = Daemon([main, "--host", "127.0.0.1", *options], self._folder, name)
         self._daemons.append(daemon)
         return daemon
+
+
+def conf_options(options: Mapping[str, str]) -> list[str]:
+    return [word for name, value in options.items() for word in ("--conf", f"{name}={value}")]
 
 
 @contextlib.contextmanager
@@ -100,8 +116,8 @@ def connect_server(folder: Path) -> Iterator[str]:
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
     main = "org.apache.spark.sql.connect.service.SparkConnectServer"
-    conf = [word for name, value in options.items() for word in ("--conf", f"{name}={value}")]
-    command = ["org.apache.spark.deploy.SparkSubmit", "--master", "local[2]", *conf, "--class", main, "spark-internal"]
+    command = ["org.apache.spark.deploy.SparkSubmit", "--master", "local[2]", *conf_options(options)]
+    command += ["--class", main, "spark-internal"]
     python = {"PYSPARK_PYTHON": str(_python_without_package(folder))}
     server = Daemon(command, folder, "connect", python)
     try:

@@ -163,7 +163,6 @@ TOOLS = ("sh", "bash", "dirname", "basename", "cat", "ps", "uname", "nice", "rm"
 """What Spark's scripts call; `java` is not among them."""
 
 
-@pytest.mark.slow
 def test_spark_runs_where_no_java_is_installed(tmp_path: Path, environment: dict[str, str]) -> None:
     for tool in TOOLS:
         if found := shutil.which(tool):

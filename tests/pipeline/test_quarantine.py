@@ -22,8 +22,6 @@ from tests.pipeline.slip_story import PROGRESS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
 GOOD = {
     TASKS: DownloadTask(job_id="j", resource_id="r", url="https://img.example/a").SerializeToString(),
     STATUS: JobStatus(job_id="j", timestamp_ms=1).SerializeToString(),

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 from slipstream.client import Client
 from slipstream.testing import MemoryBroker
 from tests.pipeline.compare import KEYS, assert_same_tables
@@ -15,8 +13,6 @@ from tests.pipeline.story import PARTITIONS, produce, story
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def assert_all_same(found: Path, wanted: Path) -> None:

@@ -79,7 +79,6 @@ def test_where_nothing_can_be_run_from_it_is_python_itself() -> None:
     assert worker_python() == sys.executable
 
 
-@pytest.mark.slow
 def test_workers_of_spark_import_what_is_installed(spark: SparkSession) -> None:
     def where(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyspark.worker as found

@@ -9,7 +9,6 @@ import re
 import sys
 from collections.abc import AsyncIterator, Mapping
 
-from tests.pipeline.cluster import Cluster
 from tests.program import Program
 
 READY = "stop with SIGTERM"
@@ -33,9 +32,6 @@ class JobsProcess:
     async def stop(self) -> int:
         return await asyncio.to_thread(self._program.stop)
 
-    async def ended(self) -> int:
-        return await asyncio.to_thread(self._program.wait)
-
     async def kill(self) -> None:
         await asyncio.to_thread(self._program.kill)
 
@@ -48,9 +44,3 @@ async def jobs_process(*command: str, environment: Mapping[str, str]) -> AsyncIt
         yield found
     finally:
         await found.kill()
-
-
-def on(cluster: Cluster) -> list[str]:
-    """The options of a command that runs there."""
-    conf = [word for name, value in cluster.conf.items() for word in ("--conf", f"{name}={value}")]
-    return ["--master", cluster.master, *conf]

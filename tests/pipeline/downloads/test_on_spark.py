@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 from collections.abc import AsyncIterator
@@ -17,7 +16,6 @@ from tests.client.loop import in_loop
 from tests.jobs.hostile_server import HostileServer, body, hostile_server
 from tests.jobs.lab import Lab, fast, laboratory
 from tests.jobs.test_end_to_end import ENDS
-from tests.pipeline.downloads.process import jobs_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,26 +67,3 @@ async def test_each_resource_ends_where_it_does_with_an_ordinary_worker(
             assert resource.sha256 == hashlib.sha256(body(number + 1)).hexdigest()
         steps = [log.fields["step"] for log in await lab.logs(job.job_id) if log.resource_id == "500 twice"]
         assert steps == ["started", "retry", "retry", "downloaded", "stored"]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(180)
-def test_a_worker_runs_behind_spark_connect(connect: str, tmp_path: Path) -> None:
-    async def story() -> None:
-        with contextlib.closing(make_site("http")) as site:
-            environment = {
-                **site.environment(),
-                "JOBS_STORAGE": str(tmp_path / "objects"),
-                "JOBS_ALLOW_NETWORKS": "127.0.0.1/32",
-            }
-            async with (
-                hostile_server() as server,
-                laboratory(tmp_path, worker=False, bus=site.settings()) as lab,
-                jobs_process("worker", "--engine", "spark", "--remote", connect, environment=environment) as worker,
-            ):
-                await worker.said("on 2 slots of Spark")
-                urls = {f"r{number}": server.url(f"/ok/{number}") for number in range(200)}
-                assert (await lab.ended(await lab.submit(urls))).resources_completed == 200
-                assert await worker.stop() == 0
-
-    asyncio.run(asyncio.wait_for(story(), 150))

@@ -282,7 +282,6 @@ def test_killed_after_the_server_knew_of_it_a_message_stays_passed_over_and_coun
 # A server that comes and goes
 
 
-@pytest.mark.slow
 def test_what_the_server_forgets_when_it_starts_anew_is_staged_again(server: ServerProcess, tmp_path: Path) -> None:
     server.create("orders")
     replay = composed(tmp_path, [message(n) for n in range(20)])

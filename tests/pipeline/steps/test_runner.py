@@ -19,8 +19,6 @@ from tests.server_process import ServerProcess
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.slow
-
 
 def squares(*numbers: range) -> dict[int, int]:
     return {n: n * n for each in numbers for n in each}

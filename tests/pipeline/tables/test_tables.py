@@ -32,7 +32,6 @@ def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield Made(tables, answers(read_log(broker.url)))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", KEYS)
 def test_a_table_is_what_the_log_says(made: Made, name: str) -> None:
     assert_table(name, made.tables / name, made.expected[name])
