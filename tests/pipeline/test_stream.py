@@ -23,7 +23,7 @@ from slipstream.testing import MemoryBroker
 from tests.pipeline.compare import assert_same_tables
 from tests.pipeline.story import produce, story, tell
 
-COUNT = 400
+COUNT = 200
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +25,29 @@ if TYPE_CHECKING:
 
 def squares(*numbers: range) -> dict[int, int]:
     return {n: n * n for each in numbers for n in each}
+
+
+class Heard(logging.Handler):
+    """Sets an event when the runner logs a text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.event = threading.Event()
+        self._text = text
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._text in record.getMessage():
+            self.event.set()
+
+
+@contextlib.contextmanager
+def heard(text: str) -> Iterator[Heard]:
+    handler, logger = Heard(text), logging.getLogger("slipstream.pipeline.steps.runner")
+    logger.addHandler(handler)
+    try:
+        yield handler
+    finally:
+        logger.removeHandler(handler)
 
 
 def test_every_message_is_answered_and_the_group_is_behind_them(spark: SparkSession, site: Site) -> None:
@@ -86,11 +112,11 @@ def test_an_answer_that_is_too_large_is_a_failure_of_its_step(spark: SparkSessio
 
 
 def test_two_runners_of_a_step_answer_each_message_once(spark: SparkSession, site: Site) -> None:
-    site.put_numbers(2_000)
+    site.put_numbers(600)
     with ThreadPoolExecutor(2) as threads:
         for each in [threads.submit(site.run, spark, functions.embed) for _ in range(2)]:
             each.result(120)
-    assert site.squares() == squares(range(2_000))
+    assert site.squares() == squares(range(600))
     assert site.lag == 0
 
 
@@ -212,11 +238,11 @@ def test_a_group_that_is_paused_is_not_gone_on_with(spark: SparkSession, site: S
     site.run(spark, functions.embed)
     stop = threading.Event()
     runner = site.runner(spark, functions.embed)
-    with ThreadPoolExecutor(1) as thread:
+    with heard("waits for") as waits, ThreadPoolExecutor(1) as thread:
         running = thread.submit(runner.run, stop)
         site.client.pause(site.topic, "step-embed")
         site.put_numbers(50, first=100)
-        stop.wait(2)
+        assert waits.event.wait(60)
         assert site.lag == 50
         site.client.resume(site.topic, "step-embed")
         while site.lag:
@@ -232,17 +258,16 @@ def test_who_has_little_room_for_what_is_staged_is_given_less_at_a_time(spark: S
     try:
         site = Site(server.base, "small.")
         with site.client:
-            site.put_numbers(5_000)
+            site.put_numbers(2_000)
             site.run(spark, functions.embed, step_rows=10_000)
-            assert site.squares() == squares(range(5_000))
+            assert site.squares() == squares(range(2_000))
     finally:
         server.kill()
 
 
 def test_a_step_that_was_done_long_ago_is_not_looked_for_in_all_history(spark: SparkSession, site: Site) -> None:
     site.put_numbers(30)
-    for _ in range(5):
-        site.client.produce_batch(site.topic, [compose(b"no event", key="one")] * 2_000)
+    site.client.produce_batch(site.topic, [compose(b"no event", key="one")] * 2_000)
     site.run(spark, functions.embed, step_rows=10_000)
     before = len(site.told)
     site.run(spark, functions.embed)

@@ -27,7 +27,7 @@ class Made(NamedTuple):
 @pytest.fixture(scope="module")
 def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
     tables = tmp_path_factory.mktemp("tables")
-    with told(3_000) as broker:
+    with told(1_500) as broker:
         make(spark, broker.url, tables)
         yield Made(tables, answers(read_log(broker.url)))
 
