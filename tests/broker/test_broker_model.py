@@ -747,11 +747,19 @@ def _pass_finished(progress: list[Any]) -> None:
         progress[0] += 1
 
 
-BrokerModel.TestCase.settings = settings(
-    max_examples=300,
+STEPS = settings(
     stateful_step_count=50,
     deadline=None,
     report_multiple_bugs=False,
     suppress_health_check=list(HealthCheck),
 )
+
+
+class BrokerModelForLong(BrokerModel):
+    """The same rules, for as many examples as take minutes."""
+
+
+BrokerModel.TestCase.settings = settings(STEPS, max_examples=100)
+BrokerModelForLong.TestCase.settings = settings(STEPS, max_examples=5_000)
 TestBroker = BrokerModel.TestCase
+TestBrokerForLong = pytest.mark.long(pytest.mark.timeout(900)(BrokerModelForLong.TestCase))
