@@ -6,13 +6,13 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import httpx
 import pytest
+from click.testing import CliRunner
 
+from slipstream.cli import main
 from slipstream.up.lock import locked
 from tests.bus.sites.nats import NatsSite
 from tests.bus.sites.site import free_port
@@ -131,9 +131,9 @@ def test_parts_are_those_of_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_as_asked_with_a_stream_open(server: ServerProcess, tmp_path: Path, number: signal.Signals) -> None:
+def test_it_ends_as_asked_with_a_stream_open(shared: ServerProcess, tmp_path: Path, number: signal.Signals) -> None:
     with (
-        console(tmp_path, SLIPSTREAM_URL=server.base) as started,
+        console(tmp_path, SLIPSTREAM_URL=shared.base) as started,
         httpx.stream(
             "GET", started.base + "/v2/overview", headers={"Accept": "text/event-stream"}, timeout=30
         ) as stream,
@@ -154,28 +154,23 @@ def test_it_ends_as_asked_with_a_stream_open(server: ServerProcess, tmp_path: Pa
     ],
 )
 def test_a_setting_that_makes_no_sense_is_named(
-    tmp_path: Path, arguments: list[str], variables: dict[str, str], words: str
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], variables: dict[str, str], words: str
 ) -> None:
-    assert_refused(tmp_path, arguments, variables, words)
+    assert words in refused(monkeypatch, *arguments, **variables)
 
 
-def test_a_port_in_use_is_said(tmp_path: Path) -> None:
+def test_a_port_in_use_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        assert_refused(tmp_path, ["--port", str(port)], {}, f"127.0.0.1:{port} cannot be listened at")
+        port = str(taken.getsockname()[1])
+        assert f"127.0.0.1:{port} cannot be listened at" in refused(monkeypatch, "--port", port)
 
 
-def assert_refused(folder: Path, arguments: list[str], variables: dict[str, str], words: str) -> None:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
-    ended = subprocess.run(
-        [sys.executable, "-m", "slipstream", "console", *arguments],
-        env={**kept, "NO_COLOR": "1", "COLUMNS": "200", **variables},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert ended.returncode == 2, ended.stderr
-    assert words in " ".join(ended.stderr.split())
-    assert "Traceback" not in ended.stderr
+def refused(monkeypatch: pytest.MonkeyPatch, *arguments: str, **variables: str) -> str:
+    """Return what the command says before it ends with exit code 2."""
+    for name in os.environ:
+        if name.startswith(OURS):
+            monkeypatch.delenv(name)
+    environment = {"NO_COLOR": "1", "COLUMNS": "200", **variables}
+    result = CliRunner().invoke(main, ["console", *arguments], env=environment)
+    assert result.exit_code == 2, result.output
+    return " ".join(result.stderr.split())
