@@ -6,13 +6,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import uuid
 from pathlib import Path
 
 import pytest
 
-from tests.bus.sites import make_site
+from tests.bus.conftest import site
 from tests.bus.sites.site import Site
+
+__all__ = ["site"]
 
 APP = Path(__file__).parents[2] / "examples" / "bus_app.py"
 
@@ -29,15 +31,13 @@ SAID = [
 ]
 
 
-@pytest.fixture(params=["embedded", "http", "nats", "pubsub"])
-def site(request: pytest.FixtureRequest) -> Iterator[Site]:
-    made = make_site(request.param)
-    yield made
-    made.close()
+@pytest.fixture
+def environment(site: Site) -> dict[str, str]:
+    """The engine that the suite of the bus runs on, with topics of this test alone."""
+    return os.environ | site.environment() | {"BUS_PREFIX": f"app-{uuid.uuid4().hex[:8]}."}
 
 
-def test_it_does_its_work_and_ends_the_first_time_and_the_second(site: Site) -> None:
-    environment = os.environ | site.environment()
+def test_it_does_its_work_and_ends_the_first_time_and_the_second(environment: dict[str, str]) -> None:
     for _ in range(2):
         ended = subprocess.run(
             [sys.executable, str(APP)], env=environment, capture_output=True, text=True, timeout=60, check=False
@@ -47,8 +47,7 @@ def test_it_does_its_work_and_ends_the_first_time_and_the_second(site: Site) -> 
         assert "Traceback" not in ended.stderr
 
 
-def test_ctrl_c_ends_it_and_the_next_one_does_what_it_left(site: Site) -> None:
-    environment = os.environ | site.environment()
+def test_ctrl_c_ends_it_and_the_next_one_does_what_it_left(environment: dict[str, str]) -> None:
     with subprocess.Popen(
         [sys.executable, str(APP)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import math
 import random
 import shutil
 from collections import namedtuple
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -15,8 +17,11 @@ from slipstream.store.checkpoint import checkpoint_numbers, checkpoint_path, rea
 from slipstream.store.doctor import CannotRepair, Contents, Diagnosis, Doctor, Severity
 from slipstream.store.frame import FILE_HEADER_SIZE, FileHeader, scan_frames
 from slipstream.store.journal import journal_path
+from tests.chance import chance
 from tests.store.node import LONG_MS, Node, content, cut, flip, journals
 from tests.store.story import STORY, Story, advance, redrive, tell
+
+LostT = TypeVar("LostT")
 
 
 def examine(directory: Path) -> Diagnosis:
@@ -356,19 +361,19 @@ def test_a_repair_that_was_cut_short_can_be_made_again(in_segments: Path) -> Non
     assert values_of(copied) == numbers(range(10), range(20, 55))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(12), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(12, 100))])
 def test_whatever_is_damaged_the_broker_starts_after_a_repair_and_nothing_is_made_up(
     in_segments: Path, seed: int
 ) -> None:
-    chance = random.Random(seed)
-    for _ in range(chance.choice([1, 1, 2, 4])):
+    dice = random.Random(seed)
+    for _ in range(dice.choice([1, 1, 2, 4])):
         files = [path for path in in_segments.rglob("*") if path.is_file() and path.name != "LOCK"]
-        path = chance.choice(sorted(files))
-        how = chance.random()
+        path = dice.choice(sorted(files))
+        how = dice.random()
         if how < 0.6:
-            flip(path, chance.randrange(path.stat().st_size), chance.randrange(8))
+            flip(path, dice.randrange(path.stat().st_size), dice.randrange(8))
         elif how < 0.8:
-            cut(path, chance.randrange(1, path.stat().st_size))
+            cut(path, dice.randrange(1, path.stat().st_size))
         else:
             path.unlink()
     diagnosis = examine(in_segments)
@@ -491,31 +496,42 @@ def commits(directory: Path) -> list[tuple[str, int]]:
     return found[:-1]
 
 
-def test_any_lost_commit_leaves_a_state_that_fits_together(story: tuple[Story, set[bytes]], tmp_path: Path) -> None:
+def some_of(found: list[LostT], share: float) -> list[LostT]:
+    return chance().sample(found, math.ceil(share * len(found)))
+
+
+SHARE = pytest.mark.parametrize("share", [0.25, pytest.param(1, marks=pytest.mark.long)])
+
+
+@SHARE
+def test_any_lost_commit_leaves_a_state_that_fits_together(
+    story: tuple[Story, set[bytes]], tmp_path: Path, share: float
+) -> None:
     told, values = story
-    for number, (name, position) in enumerate(commits(told.directory)):
+    for number, (name, position) in enumerate(some_of(commits(told.directory), share)):
         directory = Path(shutil.copytree(told.directory, tmp_path / str(number)))
         flip(directory / name, position + 16)
         repair(directory)
         check_and_use(Story.at(told, directory), directory, values)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 30))])
 def test_several_lost_commits_leave_a_state_that_fits_together(
     story: tuple[Story, set[bytes]], tmp_path: Path, seed: int
 ) -> None:
     told, values = story
-    chance = random.Random(seed)
+    dice = random.Random(seed)
     directory = Path(shutil.copytree(told.directory, tmp_path / "copy"))
-    for name, position in chance.sample(commits(directory), 6):
-        flip(directory / name, position + chance.choice([0, 4, 16, 20]))
+    for name, position in dice.sample(commits(directory), 6):
+        flip(directory / name, position + dice.choice([0, 4, 16, 20]))
     repair(directory)
     check_and_use(Story.at(told, directory), directory, values)
 
 
+@SHARE
 @pytest.mark.parametrize("until", ["read again", "forget", "dead letters go"])
 def test_any_lost_segment_leaves_a_state_that_fits_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: str, share: float
 ) -> None:
     monkeypatch.setattr(builder, "MERGE_BELOW_BYTES", 0)
     told = Story(tmp_path / "data")
@@ -531,7 +547,7 @@ def test_any_lost_segment_leaves_a_state_that_fits_together(
         node.compact()
     segments = sorted(name for name in content(told.directory) if name.endswith(".arrow"))
     assert segments
-    for number, name in enumerate(segments):
+    for number, name in enumerate(some_of(segments, share)):
         directory = Path(shutil.copytree(told.directory, tmp_path / str(number)))
         flip(directory / name, 100)
         repair(directory)
