@@ -151,7 +151,7 @@ async def test_an_exception_arrives_though_nobody_hears_of_the_failure(server: S
 async def test_a_renewal_that_is_never_answered_does_not_lose_the_effect(shared: ServerProcess, topic: str) -> None:
     async with between(shared.base) as middle, AsyncClient(middle.url) as client:
         (message,) = await fetched(client, topic, "v")
-        async with client.once(message, lease_ms=9_000):
+        async with client.once(message, lease_ms=4_500):
             middle.acts = [hold]
             await middle.held.acquire()
             rival = asyncio.create_task(begin_when_it_is_free(shared, message))

@@ -59,7 +59,7 @@ async def test_a_copy_that_was_given_up_and_is_still_being_stored_is_waited_for(
     busy = answer(409, body, Content_Type="application/json")
     async with (
         between(shared.base, hold, busy) as middle,
-        AsyncClient(middle.url, backoff_ms=1, timeout_ms=2_000) as client,
+        AsyncClient(middle.url, backoff_ms=1, timeout_ms=1_000) as client,
     ):
         assert (await client.produce(topic, "v", idempotency_key="k")).offset == 0
         assert middle.seen == ["/v2/produce"] * 3

@@ -288,17 +288,17 @@ async def test_an_object_that_is_called_is_a_handler_too(shared: ServerProcess, 
 
 @in_loop
 async def test_a_topic_that_is_not_there_yet_is_waited_for_and_said_once(
-    server: ServerProcess, caplog: pytest.LogCaptureFixture
+    shared: ServerProcess, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    app = Worker(client=AsyncClient(server.base, backoff_ms=1, backoff_ms_max=10))
+    app = Worker(client=AsyncClient(shared.base, backoff_ms=1, backoff_ms_max=10))
     seen = asyncio.Event()
 
-    @app.handler("later", group="g")
+    @app.handler(f"{topic}-later", group="g")
     async def handle(message: Message) -> None:
         seen.set()
 
-    async with between(server.base) as middle, app.client, AsyncClient(server.base) as client:
+    async with between(shared.base) as middle, app.client, AsyncClient(shared.base) as client:
         app.client._transport.url = middle.url
         async with serving(app):
 
@@ -307,8 +307,8 @@ async def test_a_topic_that_is_not_there_yet_is_waited_for_and_said_once(
                 return len(middle.seen) > 5
 
             await until(asked_often)
-            await client.create_topic("later")
-            await client.produce("later", "v")
+            await client.create_topic(f"{topic}-later")
+            await client.produce(f"{topic}-later", "v")
             await seen.wait()
     assert caplog.text.count("waiting for it") == 1
     assert caplog.text.count("going on") == 1
@@ -316,23 +316,24 @@ async def test_a_topic_that_is_not_there_yet_is_waited_for_and_said_once(
 
 @in_loop
 async def test_it_goes_on_when_the_server_is_back_and_does_nothing_twice(
-    server: ServerProcess, caplog: pytest.LogCaptureFixture
+    server: ServerProcess, own_topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server.create("t")
     app = Worker(client=AsyncClient(server.base, backoff_ms=1, backoff_ms_max=50))
     seen: list[str] = []
     at_work, release = asyncio.Event(), asyncio.Event()
 
-    @app.handler("t", group="g", concurrency=2)
+    @app.handler(own_topic, group="g", concurrency=2)
     async def handle(message: Message) -> None:
         seen.append(message.text)
         at_work.set()
         await release.wait()
 
     async with app.client, AsyncClient(server.base) as client, serving(app):
-        await client.produce("t", "before")
+        await client.produce(own_topic, "before")
         await at_work.wait()
-        await client.create_topic("later")  # stored after the delivery, which is then known to have been stored as well
+        await client.create_topic(
+            f"{own_topic}-later"
+        )  # stored after the delivery, which is then known to have been stored as well
         await asyncio.to_thread(server.crash)
 
         async def nobody_answers() -> bool:
@@ -348,8 +349,8 @@ async def test_it_goes_on_when_the_server_is_back_and_does_nothing_twice(
 
         await until(nobody_hears)
         await asyncio.to_thread(server.start)
-        await client.produce("t", "after")
-        await finished(client, "t")
+        await client.produce(own_topic, "after")
+        await finished(client, own_topic)
     assert seen == ["before", "after"]
     assert caplog.text.count("no messages can be fetched") == 1
 
