@@ -147,7 +147,7 @@ VALUES = st.text(st.characters(min_codepoint=0x20, max_codepoint=0xFF, exclude_c
 def test_nothing_that_comes_in_is_a_mistake_of_ours(tmp_path: Path) -> None:
     """What a client library would not send is sent as it is, on a socket."""
 
-    @settings(max_examples=8, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=4, suppress_health_check=list(HealthCheck))
     @given(st.lists(st.tuples(BODIES, VALUES, VALUES, VALUES, st.booleans()), min_size=25, max_size=25))
     def try_out(requests: list[tuple[bytes, str, str, str, bool]]) -> None:
         asyncio.run(send(requests))
