@@ -24,12 +24,12 @@ def worker(server: ServerProcess) -> Iterator[subprocess.Popen[str]]:
     process.communicate()
 
 
-def test_the_worker_finishes_everything_though_its_server_is_killed_twice(
+def test_the_worker_finishes_everything_though_its_server_is_killed(
     server: ServerProcess, worker: subprocess.Popen[str]
 ) -> None:
     assert worker.stdout is not None
     seen: set[str] = set()
-    for round_number in range(3):
+    for round_number in range(2):
         expected = {f"{round_number}-{n}" for n in range(20)}
         for value in sorted(expected):
             assert server.produce("orders", value, key=value).status_code == 200
@@ -40,11 +40,11 @@ def test_the_worker_finishes_everything_though_its_server_is_killed_twice(
     # The last ack may still be on its way when its message has been printed.
     while 'consumer_lag{group="billing",partition="0",topic="orders"} 0.0' not in (text := server.get("/metrics").text):
         assert worker.poll() is None, text
-    assert len(seen) == 60
+    assert len(seen) == 40
 
 
-def test_a_worker_for_a_topic_that_is_not_there_says_why_it_ends(server: ServerProcess) -> None:
-    command = [sys.executable, str(WORKER), server.base, "nowhere", "billing", "worker-1"]
+def test_a_worker_for_a_topic_that_is_not_there_says_why_it_ends(shared: ServerProcess) -> None:
+    command = [sys.executable, str(WORKER), shared.base, "nowhere", "billing", "worker-1"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert ended.returncode == 1
     assert "topic does not exist" in ended.stderr

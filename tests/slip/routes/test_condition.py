@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from slipstream.slip.event import Envelope, Event, RoutingStep, Status
 from slipstream.slip.routes import condition as conditions
@@ -66,6 +66,7 @@ def test_a_condition_holds_or_does_not(rule: object, payload: object, expected: 
     assert Condition.of_text(condition.text).holds(event(payload)) is expected
 
 
+@settings(max_examples=50)
 @given(events())
 def test_every_event_can_be_asked_about(given_event: Event) -> None:
     rule = {"and": [{"==": [{"var": "envelope.source"}, given_event.envelope.source]}, {"var": "type"}]}
