@@ -23,6 +23,7 @@ from tests.jobs.hostile_server import HostileServer, body, hostile_server
 from tests.jobs.lab import laboratory, manifest
 
 ROOT = Path(__file__).parent.parent.parent
+LONG = (pytest.mark.long, pytest.mark.timeout(900))
 JOBS = 2
 MISSING_EVERY = 20
 
@@ -110,11 +111,11 @@ def _check_objects(folder: Path, resources: int) -> None:
     [
         ("nats", 200),
         ("http", 200),
-        pytest.param("nats", 3_000, marks=pytest.mark.long),
-        pytest.param("http", 3_000, marks=pytest.mark.long),
+        pytest.param("nats", 3_000, marks=LONG),
+        pytest.param("http", 3_000, marks=LONG),
     ],
 )
-@in_loop_for(240)
+@in_loop_for(850)
 async def test_every_object_is_there_once_though_workers_are_killed(
     driver: str, resources: int, tmp_path: Path
 ) -> None:
@@ -156,8 +157,8 @@ async def test_every_object_is_there_once_though_workers_are_killed(
             _check_objects(tmp_path / "objects", resources)
 
 
-@pytest.mark.parametrize("resources", [200, pytest.param(3_000, marks=pytest.mark.long)])
-@in_loop_for(240)
+@pytest.mark.parametrize("resources", [200, pytest.param(2_000, marks=LONG)])
+@in_loop_for(850)
 async def test_every_object_is_there_once_though_the_whole_process_is_killed(resources: int, tmp_path: Path) -> None:
     """With the embedded broker: ingress, ledger, worker and broker at once, in the middle of whatever they do."""
     port = free_port()

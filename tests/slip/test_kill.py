@@ -24,6 +24,7 @@ from tests.chance import chance
 from tests.client.loop import in_loop_for
 
 ROOT = Path(__file__).parent.parent.parent
+LONG = (pytest.mark.long, pytest.mark.timeout(900))
 
 ENVIRONMENT = {
     "SLIP_ACK_DEADLINE_MS": "1000",
@@ -126,11 +127,11 @@ class Witness:
     [
         ("http", 3),
         ("nats", 3),
-        pytest.param("http", 40, marks=pytest.mark.long),
-        pytest.param("nats", 40, marks=pytest.mark.long),
+        pytest.param("http", 40, marks=LONG),
+        pytest.param("nats", 40, marks=LONG),
     ],
 )
-@in_loop_for(240)
+@in_loop_for(850)
 async def test_every_message_ends_once_though_routers_and_workers_are_killed(
     driver: str, kills: int, tmp_path: Path
 ) -> None:
@@ -162,7 +163,7 @@ async def test_every_message_ends_once_though_routers_and_workers_are_killed(
 
 
 @pytest.mark.parametrize("driver", ["http", "nats"])
-@in_loop_for(240)
+@in_loop_for(850)
 async def test_what_kills_its_workers_is_a_dead_letter_in_the_end(driver: str, tmp_path: Path) -> None:
     site = make_site(driver)
     environment = {**site.environment(), "SLIP_STORE": str(tmp_path / "slips.db"), "SLIP_MAX_DEATHS": "2"}
@@ -185,8 +186,8 @@ async def _kill_now_and_then(processes: Crew, times: int) -> None:
         await processes.start(await processes.kill_one())
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.long)])
-@in_loop_for(240)
+@pytest.mark.parametrize("kills", [3, pytest.param(30, marks=LONG)])
+@in_loop_for(850)
 async def test_every_message_ends_once_though_the_whole_process_is_killed(kills: int, tmp_path: Path) -> None:
     """With the embedded broker, router and workers in it."""
     environment = {
