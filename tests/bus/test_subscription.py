@@ -322,7 +322,8 @@ async def test_a_nack_that_cannot_be_right_is_refused_at_once(new_bus: OpenBus, 
 
 
 @in_loop
-async def test_a_subscription_that_cannot_take_messages_says_so_and_tries_on() -> None:
+async def test_a_subscription_that_cannot_take_messages_says_so_and_tries_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slipstream.bus.subscription.FAILURE_PAUSE_S", 0.05)
     async with open_bus(driver="memory", registry=CollectorRegistry()) as bus:
         handler = Recorder()
         subscription = await bus.subscribe("orders", "shipping", handler)

@@ -156,7 +156,10 @@ async def test_what_is_in_the_answer_when_the_subscriber_is_closed_is_handled(sh
 
 
 @in_loop
-async def test_a_deadline_that_the_server_refuses_is_not_asked_for_without_end(shared_site: HttpSite) -> None:
+async def test_a_deadline_that_the_server_refuses_is_not_asked_for_without_end(
+    shared_site: HttpSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slipstream.bus.subscription.FAILURE_PAUSE_S", 0.05)
     async with open_bus(**shared_site.settings()) as bus:
         subscription = await bus.subscribe("refused", "g", Recorder(), ack_deadline=365 * 24 * 3600)
         while subscription.failure is None:

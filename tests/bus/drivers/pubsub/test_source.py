@@ -40,7 +40,7 @@ async def test_what_was_acked_is_not_handed_out_after_the_close(new_bus: OpenBus
         await asyncio.gather(*(bus.publish(topic, str(number)) for number in range(300)))
         await handler.have(300)
     async with new_bus() as bus:
-        await asyncio.sleep(2.2)
+        await asyncio.sleep(2.1)
         assert await Engine(bus).pull(f"{topic}.shipping") == []
     assert len(handler.messages) == 300
 
