@@ -6,12 +6,20 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+import pytest
+
 from slipstream.bus import Bus, Stored, open_bus
 from slipstream.bus.drivers.http.tap import Tap
 from slipstream.client import AsyncClient
 from tests.bus.recorder import Recorder
 from tests.bus.sites.http import HttpSite
 from tests.client.loop import in_loop
+
+
+@pytest.fixture(autouse=True)
+def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New topics are looked for every second: how often makes no difference to what is heard."""
+    monkeypatch.setattr("slipstream.bus.drivers.http.tap.LOOK_EVERY_S", 0.1)
 
 
 @contextlib.asynccontextmanager

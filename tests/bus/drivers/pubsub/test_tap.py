@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+import pytest
+
 from slipstream.bus import Bus, Stored
 from tests.bus.conftest import OpenBus
 from tests.bus.drivers.pubsub.engine import Engine
@@ -73,7 +75,8 @@ async def test_a_topic_that_the_bus_makes_is_seen_from_its_first_message(new_bus
 
 
 @in_loop
-async def test_a_topic_that_others_make_is_found(new_bus: OpenBus, topic: str) -> None:
+async def test_a_topic_that_others_make_is_found(new_bus: OpenBus, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slipstream.bus.drivers.pubsub.tap.LISTING_PAUSE_S", 0.1)
     async with new_bus() as bus, new_bus() as other:
         await bus.ensure_topic(topic)
         task, seen = await listening(bus, topic)
