@@ -11,10 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bus.conftest import site
 from tests.bus.sites.site import Site
-
-__all__ = ["site"]
 
 APP = Path(__file__).parents[2] / "examples" / "bus_app.py"
 

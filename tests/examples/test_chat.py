@@ -8,15 +8,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+import uuid
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 from aiohttp import web
 
 from slipstream.slip import open_store
-from tests.bus.sites import make_site
 from tests.bus.sites.site import Site, free_port
 from tests.client.loop import in_loop
 
@@ -50,16 +49,10 @@ def chat(directory: Path, *question: str, typed: str = "", **given: str) -> subp
 # With rules
 
 
-@pytest.fixture(params=["embedded", "http", "nats", "pubsub"])
-def site(request: pytest.FixtureRequest) -> Iterator[Site]:
-    made = make_site(request.param)
-    yield made
-    made.close()
-
-
 def test_it_answers_on_every_engine_the_first_time_and_the_second(site: Site, tmp_path: Path) -> None:
+    engine = site.environment() | {"BUS_PREFIX": f"chat-{uuid.uuid4().hex[:8]}."}
     for _ in range(2):
-        ended = chat(tmp_path, "how do I reset it?", **site.environment())
+        ended = chat(tmp_path, "how do I reset it?", **engine)
         assert (ended.stdout, ended.stderr) == (f"{RESET} (see: Reset)\n", "")
         assert ended.returncode == 0
 
