@@ -87,6 +87,9 @@ class HostileServer:
         """A request has come: for tests that wait for one to be under way."""
         self.release = asyncio.Event()
         """Ends /hang and /hold, well."""
+        self.gate = asyncio.Event()
+        """While it is not set, requests are remembered and not answered."""
+        self.gate.set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
@@ -114,6 +117,7 @@ class HostileServer:
             with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
                 while request := await read_request(reader):
                     self._remember(request)
+                    await self.gate.wait()
                     self.running += 1
                     self.running_most = max(self.running_most, self.running)
                     try:

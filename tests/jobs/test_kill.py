@@ -44,7 +44,8 @@ class Crew:
         self._command = command
         self._environment = {**os.environ, **ENVIRONMENT, **environment}
         self._chance = chance()
-        self._processes: list[asyncio.subprocess.Process] = []
+        self._started: list[asyncio.subprocess.Process] = []
+        self._ready: list[asyncio.subprocess.Process] = []
 
     async def start(self) -> str:
         """Returns what it says when it is ready."""
@@ -60,23 +61,27 @@ class Crew:
             cwd=ROOT,
             env=self._environment,
         )
-        self._processes.append(process)
+        self._started.append(process)
         assert process.stderr is not None
         said = (await process.stderr.readline()).decode()
         assert "stop with SIGTERM" in said, said
+        self._ready.append(process)
         return said
 
     async def kill_one(self) -> None:
-        """Without a word."""
-        await self._kill(self._processes.pop(self._chance.randrange(len(self._processes))))
+        """Without a word, as soon as there is one that is ready."""
+        while not self._ready:
+            await asyncio.sleep(0.01)
+        await self._kill(self._ready.pop(self._chance.randrange(len(self._ready))))
 
     async def close(self) -> None:
-        while self._processes:
-            await self.kill_one()
+        for process in self._started:
+            await self._kill(process)
 
     async def _kill(self, process: asyncio.subprocess.Process) -> None:
-        process.kill()
-        await process.communicate()
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
 
 
 @contextlib.asynccontextmanager
@@ -129,7 +134,7 @@ async def test_every_object_is_there_once_though_workers_are_killed(
         ):
             jobs = [await lab.submit(_urls(server, number, resources)) for number in range(JOBS)]
             await asyncio.gather(*(workers.start() for _ in range(2)))
-            killed = 0
+            starting: list[asyncio.Task[str]] = []
             while not all((job := lab.service.ledger.job(each)) and job.is_ended for each in jobs):
                 asked = len(server.requests)
                 await lab.until(
@@ -138,11 +143,12 @@ async def test_every_object_is_there_once_though_workers_are_killed(
                         or all((job := lab.service.ledger.job(each)) and job.is_ended for each in jobs)
                     )
                 )
-                if killed < kills:
+                if len(starting) < kills:
                     await workers.kill_one()
-                    killed += 1
-                    await workers.start()
-            assert killed >= 3
+                    # Not waited for: the other would meanwhile do all there is.
+                    starting.append(asyncio.create_task(workers.start()))
+            assert len(starting) >= 3
+            await asyncio.gather(*starting)
             for job_id in jobs:
                 job = await lab.ended(job_id)
                 missing = resources // MISSING_EVERY
@@ -173,8 +179,10 @@ async def test_every_object_is_there_once_though_the_whole_process_is_killed(res
         found = re.search(r"http://\S+:\d+", said)
         assert found is not None
         jobs: list[str] = []
+        server.gate.clear()  # nothing is downloaded before both jobs are taken
         for number in range(JOBS):
             jobs.append(await _submit(found[0], server, number, resources, services))
+        server.gate.set()
         killed = 0
         while True:
             asked = len(server.requests)
