@@ -65,19 +65,13 @@ def test_a_batch_whose_end_spark_has_forgotten_is_not_done_again(
     assert {path for path in files - known if "date=" in str(path)} == set(), "files of the repeat were left behind"
 
 
-@pytest.mark.parametrize("survivors", range(6))
 def test_a_driver_that_dies_between_two_commits_is_followed_by_one_that_does_the_rest(
-    spark: SparkSession,
-    broker: MemoryBroker,
-    uninterrupted: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    survivors: int,
+    spark: SparkSession, broker: MemoryBroker, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As many commits to the tables of jobs are made, and then it ends."""
+    """Each finds one commit to the tables of jobs more than the one before it, makes one, and dies; the last lives."""
     made = 0
 
-    def dying(commit: Callable[..., bool]) -> Callable[..., bool]:
+    def dying(commit: Callable[..., bool], survivors: int) -> Callable[..., bool]:
         def once_more(*args: Any, **kwargs: Any) -> bool:
             nonlocal made
             made += 1
@@ -87,11 +81,14 @@ def test_a_driver_that_dies_between_two_commits_is_followed_by_one_that_does_the
 
         return once_more
 
-    with monkeypatch.context() as patch:
-        patch.setattr(DeltaFolder, "append", dying(DeltaFolder.append))
-        patch.setattr(DeltaFolder, "fold", dying(DeltaFolder.fold))
-        with pytest.raises(PipelineError, match="the query jobs stopped: no space left on device"):
-            a_pipeline(spark, broker, tmp_path).run([QUERIES["jobs"]], once=True)
+    for survivors in range(6):
+        made = 0
+        with monkeypatch.context() as patch:
+            patch.setattr(DeltaFolder, "append", dying(DeltaFolder.append, survivors))
+            patch.setattr(DeltaFolder, "fold", dying(DeltaFolder.fold, survivors))
+            with pytest.raises(PipelineError, match="the query jobs stopped: no space left on device"):
+                a_pipeline(spark, broker, tmp_path).run([QUERIES["jobs"]], once=True)
+        assert made == survivors + 1
     a_pipeline(spark, broker, tmp_path).run([QUERIES["jobs"]], once=True)
     for table in QUERIES["jobs"].tables:
         if table.queries == ("jobs",):
