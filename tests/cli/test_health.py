@@ -198,6 +198,7 @@ def test_a_port_that_is_taken_is_said_and_nothing_is_started(shop: Path) -> None
                 assert f"127.0.0.1:{port} cannot be listened at" in found.program.said.replace("\n", " ")
 
 
+@pytest.mark.spark
 def test_a_pipeline_is_ready_when_its_queries_are_started(tmp_path: Path) -> None:
     server = ServerProcess(tmp_path / "data")
     server.start()

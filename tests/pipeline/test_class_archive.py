@@ -51,6 +51,7 @@ def test_a_java_that_writes_none_is_said_with_what_it_said(tmp_path: Path, monke
     assert list(archive.path.parent.iterdir()) == []
 
 
+@pytest.mark.spark
 def test_what_was_prepared_is_what_java_takes() -> None:
     """`make test` has prepared one; made to insist on it, Java would not start with one that does not fit."""
     archive = archive_for(find_java())

@@ -149,11 +149,13 @@ from pyspark.sql import SparkSession
 options = {
     "spark.ui.enabled": "false",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.warehouse.dir": os.environ["HOME"],
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-spark = SparkSession.builder.master("local[2]").config(map=options).getOrCreate()
+spark = SparkSession.builder.master("local[1]").config(map=options).getOrCreate()
 print("java", spark._jvm.System.getProperty("java.home"))
 print("sum", spark.range(1000).groupBy().sum().first()[0])
 spark.stop()
@@ -163,6 +165,7 @@ TOOLS = ("sh", "bash", "dirname", "basename", "cat", "ps", "uname", "nice", "rm"
 """What Spark's scripts call; `java` is not among them."""
 
 
+@pytest.mark.spark
 def test_spark_runs_where_no_java_is_installed(tmp_path: Path, environment: dict[str, str]) -> None:
     for tool in TOOLS:
         if found := shutil.which(tool):
