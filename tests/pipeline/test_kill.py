@@ -110,8 +110,8 @@ def await_progress(process: subprocess.Popen[bytes], tables: Path, steps: int) -
 
 
 def committed(tables: Path) -> int:
-    """Versions of tables, and batches that were begun or are done."""
-    logs = tables.glob("*/_delta_log/*.json")
+    """Versions of tables but the first, which is empty, and batches that were begun or are done."""
+    logs = (path for path in tables.glob("*/_delta_log/*.json") if path.stem.isdigit() and int(path.stem))
     batches = (path for path in tables.glob("_checkpoints/*/*/*") if path.name.isdigit())
     return sum(1 for _ in logs) + sum(1 for _ in batches)
 
