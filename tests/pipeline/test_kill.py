@@ -29,14 +29,16 @@ BATCHES = 8
 """Of a query, about: there is always one that is not done."""
 STEPS_MAX = 8
 """New files of logs and checkpoints before the process is killed, at the most: a batch leaves more."""
-DELAY_S_MAX = 1.5
 PATIENCE_S = 600.0
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("messages", "kills"),
-    [(12_000, (KILL_ALL, KILL_DRIVER)), pytest.param(500_000, (None,) * 5, marks=pytest.mark.long)],
+    ("messages", "kills", "delay_s_max"),
+    [
+        (12_000, (KILL_ALL, KILL_DRIVER), 0.5),
+        pytest.param(500_000, (None,) * 5, 1.5, marks=pytest.mark.long),
+    ],
 )
 def test_tables_of_a_pipeline_that_was_killed_are_those_of_one_that_was_not(
     spark: SparkSession,
@@ -44,6 +46,7 @@ def test_tables_of_a_pipeline_that_was_killed_are_those_of_one_that_was_not(
     tmp_path: Path,
     messages: int,
     kills: tuple[str | None, ...],
+    delay_s_max: float,
 ) -> None:
     seed = random.randrange(1 << 32)
     print("seed", seed)  # noqa: T201 - pytest shows it where the test fails
@@ -56,7 +59,7 @@ def test_tables_of_a_pipeline_that_was_killed_are_those_of_one_that_was_not(
         with running(server, killed, batch_rows, tmp_path / "killed.log") as process:
             await_progress(process, killed, chance.randint(1, STEPS_MAX))
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(chance.random() * DELAY_S_MAX)
+                process.wait(chance.random() * delay_s_max)
             assert process.poll() is None, "it was done, or gave up, before it was killed:\n" + said(
                 tmp_path / "killed.log"
             )
