@@ -1,4 +1,4 @@
-"""`slipstream slip worker --engine spark`, as somebody would run it."""
+"""`slipstream slip worker --engine spark`, as an operator runs it."""
 
 from __future__ import annotations
 

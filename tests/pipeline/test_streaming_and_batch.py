@@ -28,7 +28,7 @@ def test_many_small_batches_come_to_the_same_as_one(spark: SparkSession, tmp_pat
 
 
 def test_a_run_goes_on_where_the_last_has_ended(spark: SparkSession, tmp_path: Path) -> None:
-    """While nobody looks, topics and partitions come to be."""
+    """Topics and partitions come to be between two runs."""
     said = list(story(600))
     with MemoryBroker(start=BEFORE_MIDNIGHT) as broker, Client(broker.url) as client:
         for topic in list(PARTITIONS)[1:]:
