@@ -88,7 +88,6 @@ def test_a_driver_that_dies_between_two_commits_is_followed_by_one_that_does_the
             patch.setattr(DeltaFolder, "fold", dying(DeltaFolder.fold, survivors))
             with pytest.raises(PipelineError, match="the query jobs stopped: no space left on device"):
                 a_pipeline(spark, broker, tmp_path).run([QUERIES["jobs"]], once=True)
-        assert made == survivors + 1
     a_pipeline(spark, broker, tmp_path).run([QUERIES["jobs"]], once=True)
     for table in QUERIES["jobs"].tables:
         if table.queries == ("jobs",):
