@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.bus.sites.nats import NatsSite
+from tests.run_services import RunServices
 
 
 @pytest.fixture(scope="session")
-def nats() -> Iterator[NatsSite]:
-    site = NatsSite()
-    yield site
-    site.close()
+def nats(services: RunServices) -> NatsSite:
+    """The server that the whole run shares."""
+    return NatsSite.attached(services.port("nats"))
