@@ -179,6 +179,8 @@ NOT_MIRRORED = {
     "jobs/test_kill.py": "kills workers and services; about all of jobs",
     "jobs/test_public_names.py": "what the package gives, from all of its modules",
     "pipeline/test_answers.py": "about how tests know what tables must contain",
+    "pipeline/test_cluster.py": "all kinds of work on a cluster that loses workers",
+    "pipeline/test_connect.py": "all kinds of work behind Spark Connect",
     "pipeline/test_compare.py": "about how tests hold tables against each other",
     "pipeline/test_extra.py": "about what must be installed for any of it",
     "pipeline/test_kill.py": "kills the pipeline; about all of it",
