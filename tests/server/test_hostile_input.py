@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conftest import StartServer
+from tests.server.conftest import StartMemory
 from tests.server_process import ServerProcess
 
 
@@ -277,8 +278,8 @@ def test_pipelined_requests_are_answered_in_order_hot_and_cold_mixed(hardened: S
     assert [item["value"] for item in hardened.take(topic, 15)] == ["1", "2", "4"] * 5
 
 
-def test_more_pipelined_requests_than_may_be_under_way_are_all_answered(start_server: StartServer) -> None:
-    server = start_server("--max-pipelined", "3")
+def test_more_pipelined_requests_than_may_be_under_way_are_all_answered(start_memory: StartMemory) -> None:
+    server = start_memory(max_pipelined=3)
     server.create("t")
     received = server.raw(b"".join(produce("t", str(number)) for number in range(200)) + LAST, finish=False)
     assert statuses(received) == [200] * 201
@@ -418,22 +419,22 @@ def test_a_connection_reset_in_the_middle_of_everything_harms_nobody(hardened: S
 # Too slow, too idle, too many
 
 
-def test_a_slow_sender_is_cut_off_with_408(start_server: StartServer) -> None:
-    server = start_server("--receive-timeout-ms", "1000")
+def test_a_slow_sender_is_cut_off_with_408(start_memory: StartMemory) -> None:
+    server = start_memory(receive_timeout_ms=1000)
     for start in (b"POST /v1/produce HTT", produce("t", "v")[:-1], request("POST", "/nothing", b"xx")[:-1]):
         received = server.raw(start, finish=False)
         assert statuses(received) in ([408], [404]), start
         assert server.is_well()
 
 
-def test_an_idle_connection_is_closed(start_server: StartServer) -> None:
-    server = start_server("--idle-timeout-ms", "1000")
+def test_an_idle_connection_is_closed(start_memory: StartMemory) -> None:
+    server = start_memory(idle_timeout_ms=1000)
     assert server.raw(b"", finish=False) == b""
     assert statuses(server.raw(HEALTH + request("GET", "/metrics"), finish=False)) == [200, 200]
 
 
-def test_a_quiet_stream_is_not_idle(start_server: StartServer) -> None:
-    server = start_server("--idle-timeout-ms", "1000", "--receive-timeout-ms", "1000", "--stall-timeout-ms", "1000")
+def test_a_quiet_stream_is_not_idle(start_memory: StartMemory) -> None:
+    server = start_memory(idle_timeout_ms=1000, receive_timeout_ms=1000, stall_timeout_ms=1000)
     server.create("t")
     with server.consume("t") as items:
         assert server.raw(b"", finish=False, timeout=30) == b""  # three sweeps have passed when this is closed
@@ -494,8 +495,8 @@ def test_answers_that_are_read_late_all_come(start_server: StartServer) -> None:
     assert statuses(received) == [200, 404] * 200 + [200]
 
 
-def test_too_many_connections_are_told_so(start_server: StartServer) -> None:
-    server = start_server("--max-connections", "3")
+def test_too_many_connections_are_told_so(start_memory: StartMemory) -> None:
+    server = start_memory(max_connections=3)
     connections = [server.connect() for _ in range(3)]
     try:
         for connection in connections:

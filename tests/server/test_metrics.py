@@ -4,42 +4,41 @@ from __future__ import annotations
 
 import math
 
-from tests.conftest import StartServer
+from tests.server.conftest import MemoryServer, StartMemory
 from tests.server_process import ServerProcess
 
 
-def test_lag_and_in_flight_are_counted_by_topic_group_and_partition(server: ServerProcess) -> None:
-    server.create("t", 2)
+def test_lag_and_in_flight_are_counted_by_topic_group_and_partition(memory: MemoryServer) -> None:
+    memory.create("t", 2)
     for number in range(5):
-        server.produce("t", str(number), partition_override=number % 2)
+        memory.produce("t", str(number), partition_override=number % 2)
     labels = {"topic": "t", "group": "g"}
-    assert math.isnan(server.metric("consumer_lag", **labels, partition="0")), "there is no such group yet"
-    items = server.take("t", 5)
+    assert math.isnan(memory.metric("consumer_lag", **labels, partition="0")), "there is no such group yet"
+    items = memory.take("t", 5)
     for partition, count in (("0", 3), ("1", 2)):
-        assert server.metric("inflight_messages", **labels, partition=partition) == count
-        assert server.metric("consumer_lag", **labels, partition=partition) == count
+        assert memory.metric("inflight_messages", **labels, partition=partition) == count
+        assert memory.metric("consumer_lag", **labels, partition=partition) == count
     for item in items:
         if item["partition"] == 1:
-            server.ack("t", item)
-    assert server.metric("inflight_messages", **labels, partition="1") == 0
-    assert server.metric("consumer_lag", **labels, partition="1") == 0
-    server.produce("t", "x", partition_override=1)
-    assert server.metric("consumer_lag", **labels, partition="1") == 1
-    assert server.metric("inflight_messages", **labels, partition="0") == 3
+            memory.ack("t", item)
+    assert memory.metric("inflight_messages", **labels, partition="1") == 0
+    assert memory.metric("consumer_lag", **labels, partition="1") == 0
+    memory.produce("t", "x", partition_override=1)
+    assert memory.metric("consumer_lag", **labels, partition="1") == 1
+    assert memory.metric("inflight_messages", **labels, partition="0") == 3
 
 
-def test_dead_letters_are_counted_by_topic_and_reason_across_a_crash(server: ServerProcess) -> None:
-    server.create("t")
-    server.produce("t", "v", retry_policy={"max_attempts": 1})
-    server.nack("t", server.take("t")[0])
-    labels = {"topic": "t", "reason": "max_attempts"}
-    assert server.metric("dlq_messages_total", **labels) == 1
-    server.restart()
-    assert server.metric("dlq_messages_total", **labels) == 1
+def test_dead_letters_are_counted_by_topic_and_reason_across_a_crash(durable: ServerProcess, kept: str) -> None:
+    durable.produce(kept, "v", retry_policy={"max_attempts": 1})
+    durable.nack(kept, durable.take(kept)[0])
+    labels = {"topic": kept, "reason": "max_attempts"}
+    assert durable.metric("dlq_messages_total", **labels) == 1
+    durable.restart()
+    assert durable.metric("dlq_messages_total", **labels) == 1
 
 
-def test_rejections_are_counted_by_reason(start_server: StartServer) -> None:
-    server = start_server("--profile", "driftq-v1")
+def test_rejections_are_counted_by_reason(start_memory: StartMemory) -> None:
+    server = start_memory(profile="driftq-v1")
     server.create("t")
     assert server.metric("produce_rejected_total", reason="partition_buffer_full") == 0
     assert server.produce("t", "x" * 30).status_code == 429
@@ -68,19 +67,19 @@ def test_our_own_numbers_add_up(server: ServerProcess) -> None:
     assert server.metric("slipstream_journal_syncs_total") >= 1
 
 
-def test_refusals_are_counted_by_status(server: ServerProcess) -> None:
-    server.raw(b"nonsense\r\n\r\n")
-    assert server.metric("slipstream_requests_refused_total", status="400") == 1
+def test_refusals_are_counted_by_status(memory: MemoryServer) -> None:
+    memory.raw(b"nonsense\r\n\r\n")
+    assert memory.metric("slipstream_requests_refused_total", status="400") == 1
 
 
-def test_open_streams_are_counted(server: ServerProcess) -> None:
-    server.create("t")
-    with server.consume("t"), server.consume("t", owner="p"):
-        assert server.metric("slipstream_consumers", topic="t", group="g") == 2
+def test_open_streams_are_counted(memory: MemoryServer) -> None:
+    memory.create("t")
+    with memory.consume("t"), memory.consume("t", owner="p"):
+        assert memory.metric("slipstream_consumers", topic="t", group="g") == 2
 
 
-def test_prometheus_can_read_it(server: ServerProcess) -> None:
-    response = server.get("/metrics")
+def test_prometheus_can_read_it(shared: ServerProcess) -> None:
+    response = shared.get("/metrics")
     assert response.headers["content-type"].startswith("text/plain")
     for name in ("inflight_messages", "consumer_lag", "dlq_messages_total", "produce_rejected_total"):
         assert f"# TYPE {name.removesuffix('_total')}" in response.text

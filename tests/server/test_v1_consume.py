@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import StartServer
+from tests.server.conftest import StartMemory
 from tests.server.test_v1_contract import assert_error
 from tests.server_process import ServerProcess
 
@@ -92,9 +92,9 @@ def test_two_groups_each_see_everything(shared: ServerProcess, topic: str) -> No
             assert shared.ack(topic, item, group=group).status_code == 204
 
 
-def test_the_third_waits_until_one_of_two_is_acked(start_server: StartServer) -> None:
+def test_the_third_waits_until_one_of_two_is_acked(start_memory: StartMemory) -> None:
     """Ruling 10: two in flight per topic, group and partition in DriftQ's profile."""
-    server = start_server("--profile", "driftq-v1", "--max-waiting-messages", "100")
+    server = start_memory(profile="driftq-v1", max_waiting_messages=100)
     server.create("t")
     for number in range(3):
         server.produce("t", str(number))
@@ -117,7 +117,7 @@ def test_a_lease_outlives_its_stream(shared: ServerProcess, topic: str) -> None:
 
 
 def test_a_lease_outlives_a_crash(server: ServerProcess) -> None:
-    """Ruling 4: a restart does not hand to others what somebody is working on."""
+    """Ruling 4: a restart does not hand to others what a worker still has."""
     server.create("t")
     server.produce("t", "held")
     item = server.take("t", owner="a", lease_ms=60_000)[0]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import StartServer
+from tests.server.conftest import StartMemory
 from tests.server.test_v1_contract import assert_error
 from tests.server_process import ServerProcess
 
@@ -196,13 +197,18 @@ def test_keys_choose_partitions_by_fnv_1a(shared: ServerProcess, topic: str) -> 
     assert [(item["offset"], item["partition"]) for item in items] == [(0, 1), (1, 0), (2, 0), (3, 1), (4, 2)]
 
 
-def test_offsets_go_on_after_a_crash(server: ServerProcess) -> None:
-    """Ruling 1."""
-    server.create("t", 2)
-    server.produce("t", "a", key="1")
-    server.restart()
-    server.produce("t", "b", key="2")
-    assert sorted(item["offset"] for item in server.take("t", 2)) == [0, 1]
+def test_offsets_go_on_and_keys_are_known_after_a_crash(durable: ServerProcess) -> None:
+    """Rulings 1 and 8."""
+    durable.create("offsets", 2)
+    durable.create("keys")
+    durable.produce("offsets", "a", key="1")
+    durable.produce("keys", "once", idempotency_key="k")
+    durable.restart()
+    durable.produce("offsets", "b", key="2")
+    assert sorted(item["offset"] for item in durable.take("offsets", 2)) == [0, 1]
+    assert durable.produce("keys", "twice", idempotency_key="k").status_code == 200
+    durable.produce("keys", "last")
+    assert [item["value"] for item in durable.take("keys", 2)] == ["once", "last"]
 
 
 def test_dead_letter_topics_are_not_for_producers(shared: ServerProcess, topic: str) -> None:
@@ -229,22 +235,13 @@ def test_the_same_key_stores_one_message(shared: ServerProcess, topic: str) -> N
     assert [item["value"] for item in shared.take(topic + ".x", 2)] == ["other topic", "last"]
 
 
-def test_the_same_key_stores_one_message_across_a_crash(server: ServerProcess) -> None:
-    """Ruling 8."""
-    server.create("t")
-    server.produce("t", "once", idempotency_key="k")
-    server.restart()
-    assert server.produce("t", "twice", idempotency_key="k").status_code == 200
-    server.produce("t", "last")
-    assert [item["value"] for item in server.take("t", 2)] == ["once", "last"]
-
-
-def test_a_key_is_forgotten_after_its_time(start_server: StartServer) -> None:
+def test_a_key_is_forgotten_after_its_time(start_memory: StartMemory) -> None:
     """Ruling 8: the TTL."""
-    server = start_server("--idempotency-ttl-ms", "1")
+    server = start_memory(idempotency_ttl_ms=1)
     server.create("t")
     server.produce("t", "1", idempotency_key="k")
-    time.sleep(0.01)  # the server goes by the clock on the wall; there is nothing to await
+    server.produce("t", "twice", idempotency_key="k")
+    server.advance(1)
     server.produce("t", "2", idempotency_key="k")
     assert [item["value"] for item in server.take("t", 2)] == ["1", "2"]
 
@@ -265,9 +262,9 @@ def test_a_header_named_idempotency_key_changes_nothing(shared: ServerProcess, t
     assert len(shared.take(topic, 2)) == 2
 
 
-def test_a_refused_message_leaves_its_key_free(start_server: StartServer) -> None:
+def test_a_refused_message_leaves_its_key_free(start_memory: StartMemory) -> None:
     """Ruling 8: only what was stored is committed."""
-    server = start_server("--profile", "driftq-v1")
+    server = start_memory(profile="driftq-v1")
     server.create("t")
     server.produce("t", "1")
     server.produce("t", "2")
@@ -290,9 +287,9 @@ def assert_overloaded(server: ServerProcess, topic: str, value: str = "v", **env
 
 
 @pytest.mark.parametrize("with_group", [False, True])
-def test_two_messages_fill_a_partition_of_driftq(start_server: StartServer, with_group: bool) -> None:
+def test_two_messages_fill_a_partition_of_driftq(start_memory: StartMemory, with_group: bool) -> None:
     """Ruling 10, with and without anybody who reads."""
-    server = start_server("--profile", "driftq-v1")
+    server = start_memory(profile="driftq-v1")
     server.create("t", 2)
     if with_group:
         with server.consume("t"):
@@ -307,9 +304,9 @@ def test_two_messages_fill_a_partition_of_driftq(start_server: StartServer, with
     assert_overloaded(server, "t")
 
 
-def test_twenty_bytes_fill_a_partition_of_driftq(start_server: StartServer) -> None:
+def test_twenty_bytes_fill_a_partition_of_driftq(start_memory: StartMemory) -> None:
     """Ruling 10: key and value count."""
-    server = start_server("--profile", "driftq-v1")
+    server = start_memory(profile="driftq-v1")
     server.create("t")
     assert_overloaded(server, "t", "x" * 20)
     assert server.produce("t", "x" * 10, key="k").status_code == 200

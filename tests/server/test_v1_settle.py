@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import StartServer
+from tests.server.conftest import MemoryServer, StartMemory
 from tests.server.test_v1_contract import assert_error
 from tests.server_process import ServerProcess
 
@@ -17,10 +17,6 @@ PATHS = ["/v1/ack", "/v1/nack"]
 
 def place(name: str, **change: Any) -> dict[str, Any]:
     return {"topic": name, "group": "g", "owner": "o", "partition": 0, "offset": 0, **change}
-
-
-def soon(ms: int) -> str:
-    return (dt.datetime.now(dt.UTC) + dt.timedelta(milliseconds=ms)).isoformat()
 
 
 @pytest.mark.parametrize("way", ["body", "query"])
@@ -134,29 +130,41 @@ def test_an_expired_lease_nobody_took_still_belongs_to_its_owner(shared: ServerP
     assert shared.ack(topic, first, owner="a").status_code == 204
 
 
-def test_an_ack_out_of_order_loses_nothing_in_a_crash(server: ServerProcess) -> None:
-    """Ruling 2: 0 comes again, 1 never does."""
-    server.create("t")
-    for value in ("zero", "one"):
-        server.produce("t", value)
-    _, one = server.take("t", 2, lease_ms=1)
-    assert server.ack("t", one).status_code == 204
-    server.restart()
-    server.produce("t", "two")
-    with server.consume("t", lease_ms=60_000) as items:
-        assert sorted(next(items)["offset"] for _ in range(2)) == [0, 2]
-    assert server.ack("t", one).status_code == 204, "the ack of 1 is remembered"
-
-
-def test_acks_survive_a_crash(server: ServerProcess) -> None:
-    server.create("t")
+def test_acks_attempts_errors_and_dead_letters_survive_a_crash(durable: ServerProcess) -> None:
+    """Rulings 2, 5 and 6."""
+    for name in ("in-order", "out-of-order", "failed", "dead"):
+        durable.create(name)
     for number in range(10):
-        server.produce("t", str(number))
-    for item in server.take("t", 10):
-        server.ack("t", item)
-    server.restart()
-    server.produce("t", "new")
-    assert server.take("t")[0]["value"] == "new"
+        durable.produce("in-order", str(number))
+    for item in durable.take("in-order", 10):
+        durable.ack("in-order", item)
+    for value in ("zero", "one"):
+        durable.produce("out-of-order", value)
+    _, one = durable.take("out-of-order", 2, lease_ms=1)
+    assert durable.ack("out-of-order", one).status_code == 204
+    durable.produce("failed", "v", retry_policy={"max_attempts": 9})
+    durable.nack("failed", durable.take("failed")[0], "boom")
+    durable.produce("dead", "v", retry_policy={"max_attempts": 1})
+    durable.nack("dead", durable.take("dead")[0], "boom")
+
+    durable.restart()
+
+    durable.produce("in-order", "new")
+    assert durable.take("in-order")[0]["value"] == "new"
+
+    durable.produce("out-of-order", "two")
+    with durable.consume("out-of-order", lease_ms=60_000) as items:
+        assert sorted(next(items)["offset"] for _ in range(2)) == [0, 2], "0 comes again, 1 never does"
+    assert durable.ack("out-of-order", one).status_code == 204, "the ack of 1 is remembered"
+
+    item = durable.take("failed")[0]
+    assert (item["attempts"], item["last_error"]) == (2, "boom")
+
+    durable.produce("dead", "next")
+    assert durable.take("dead")[0]["value"] == "next", "the letter and the group's advance are one"
+    durable.produce("dead", "v2", retry_policy={"max_attempts": 1})
+    durable.nack("dead", durable.take("dead")[0], "boom")
+    assert [item["value"] for item in durable.take("dlq.dead", 2)] == ["v", "v2"], "it is not made twice"
 
 
 # Retries
@@ -189,16 +197,6 @@ def test_a_timeout_does_not_hide_an_error(shared: ServerProcess, topic: str) -> 
     shared.take(topic, lease_ms=1)
     item = shared.take(topic)[0]
     assert (item["attempts"], item["last_error"]) == (3, "boom")
-
-
-def test_attempts_and_errors_survive_a_crash(server: ServerProcess) -> None:
-    """Ruling 5."""
-    server.create("t")
-    server.produce("t", "v", retry_policy={"max_attempts": 9})
-    server.nack("t", server.take("t")[0], "boom")
-    server.restart()
-    item = server.take("t")[0]
-    assert (item["attempts"], item["last_error"]) == (2, "boom")
 
 
 def test_a_retry_waits_for_its_backoff(shared: ServerProcess, topic: str) -> None:
@@ -261,19 +259,6 @@ def test_the_last_failure_makes_a_dead_letter(shared: ServerProcess, topic: str)
     assert shared.take(name)[0]["value"] == "next", "the group has moved on"
 
 
-def test_a_dead_letter_survives_a_crash_and_is_not_made_twice(server: ServerProcess) -> None:
-    """Ruling 6: the letter and the group's advance are one."""
-    server.create("t")
-    server.produce("t", "v", retry_policy={"max_attempts": 1})
-    server.nack("t", server.take("t")[0], "boom")
-    server.restart()
-    server.produce("t", "next")
-    assert server.take("t")[0]["value"] == "next"
-    server.produce("t", "v2", retry_policy={"max_attempts": 1})
-    server.nack("t", server.take("t")[0], "boom")
-    assert [item["value"] for item in server.take("dlq.t", 2)] == ["v", "v2"]
-
-
 def test_a_dead_letter_does_not_die_again(shared: ServerProcess, topic: str) -> None:
     """Ruling 6: it still carries the policy that killed it."""
     shared.produce(topic, "v", retry_policy={"max_attempts": 1})
@@ -299,64 +284,69 @@ def test_a_timeout_can_be_the_last_failure(shared: ServerProcess, topic: str) ->
 
 
 @pytest.mark.parametrize("connected", [False, True])
-def test_a_deadline_that_passes_makes_a_dead_letter(shared: ServerProcess, topic: str, connected: bool) -> None:
+def test_a_deadline_that_passes_makes_a_dead_letter(memory: MemoryServer, connected: bool) -> None:
     """Ruling 7: whether or not anyone of the group is there to see it pass."""
-    shared.create(f"dlq.{topic}")
-    shared.produce(topic, "blocker", retry_policy={"max_attempts": 9, "backoff_ms": 60_000})
-    shared.nack(topic, shared.take(topic)[0])  # the group exists now
-    with shared.consume(f"dlq.{topic}") as letters:
+    memory.create("t")
+    memory.create("dlq.t")
+    memory.produce("t", "blocker", retry_policy={"max_attempts": 9, "backoff_ms": 60_000})
+    memory.nack("t", memory.take("t")[0])  # the group exists now
+    with memory.consume("dlq.t") as letters:
         if connected:
-            with shared.consume(topic, lease_ms=60_000) as items:
-                shared.produce(
-                    topic, "late", deadline=soon(2_500), retry_policy={"max_attempts": 9, "backoff_ms": 60_000}
-                )
-                shared.nack(topic, next(items), "boom")
+            with memory.consume("t", lease_ms=60_000) as items:
+                policy = {"max_attempts": 9, "backoff_ms": 60_000}
+                memory.produce("t", "late", deadline=memory.soon(2_500), retry_policy=policy)
+                memory.nack("t", next(items), "boom")
+                memory.advance(2_500)
                 letter = next(letters)
         else:
-            shared.produce(topic, "late", deadline=soon(2_500))
+            memory.produce("t", "late", deadline=memory.soon(2_500))
+            memory.advance(2_500)
             letter = next(letters)
     assert letter["value"] == "late"
     assert letter["envelope"]["dlq"]["reason"] == "deadline_exceeded"
     assert letter["envelope"]["dlq"]["last_error"] == ("boom" if connected else "deadline_exceeded")
-    shared.produce(topic, "next")
-    assert shared.take(topic)[0]["value"] == "next"
+    memory.produce("t", "next")
+    assert memory.take("t")[0]["value"] == "next"
 
 
-def test_a_deadline_that_passes_during_a_restart_makes_a_dead_letter(server: ServerProcess) -> None:
+def test_a_deadline_that_passes_during_a_restart_makes_a_dead_letter(durable: ServerProcess, kept: str) -> None:
     """Ruling 7."""
-    server.create("t")
-    server.create("dlq.t")
-    with server.consume("t"):
+    durable.create(f"dlq.{kept}")
+    with durable.consume(kept):
         pass
     began = time.monotonic()
-    assert server.produce("t", "late", deadline=soon(2_500)).status_code == 200
-    server.crash()
-    time.sleep(max(0.0, began + 2.6 - time.monotonic()))  # nobody is there to see it pass
-    server.start()
-    assert server.take("dlq.t")[0]["value"] == "late"
+    deadline = (dt.datetime.now(dt.UTC) + dt.timedelta(milliseconds=2_500)).isoformat()
+    assert durable.produce(kept, "late", deadline=deadline).status_code == 200
+    durable.crash()
+    time.sleep(max(0.0, began + 2.6 - time.monotonic()))  # no server is there to see it pass
+    durable.start()
+    assert durable.take(f"dlq.{kept}")[0]["value"] == "late"
 
 
-def test_who_has_it_on_lease_may_finish_after_the_deadline(shared: ServerProcess, topic: str) -> None:
+def test_who_has_it_on_lease_may_finish_after_the_deadline(memory: MemoryServer) -> None:
     """Ruling 7 is about what waits. The second message's dead letter shows that the deadline has passed."""
-    shared.create(f"dlq.{topic}")
-    at = soon(2_500)
-    shared.produce(topic, "held", deadline=at)
-    item = shared.take(topic)[0]
-    with shared.consume(f"dlq.{topic}") as letters:
-        shared.produce(topic, "late", deadline=at)
+    memory.create("t")
+    memory.create("dlq.t")
+    at = memory.soon(2_500)
+    memory.produce("t", "held", deadline=at)
+    item = memory.take("t")[0]
+    with memory.consume("dlq.t") as letters:
+        memory.produce("t", "late", deadline=at)
+        memory.advance(2_500)
         assert next(letters)["value"] == "late"
-    assert shared.ack(topic, item).status_code == 204
-    assert shared.metric("dlq_messages_total", topic=topic, reason="deadline_exceeded") == 1
+    assert memory.ack("t", item).status_code == 204
+    assert memory.metric("dlq_messages_total", topic="t", reason="deadline_exceeded") == 1
 
 
-def test_an_expired_message_does_not_count_as_waiting(start_server: StartServer) -> None:
+def test_an_expired_message_does_not_count_as_waiting(start_memory: StartMemory) -> None:
     """Rulings 7 and 10: what died makes room."""
-    server = start_server("--max-waiting-messages", "1")
+    server = start_memory(max_waiting_messages=1)
     server.create("t")
     server.create("dlq.t")
     with server.consume("t"):
         pass
-    server.produce("t", "late", deadline=soon(2_500))
+    server.produce("t", "late", deadline=server.soon(2_500))
     assert server.produce("t", "v").status_code == 429
+    server.advance(2_500)
     server.take("dlq.t")
     assert server.produce("t", "v").status_code == 200

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import StartServer
+from tests.server.conftest import MemoryServer, StartMemory
 from tests.server_process import ServerProcess
 
 
@@ -23,14 +23,14 @@ def test_version_says_that_there_is_a_log(shared: ServerProcess) -> None:
 
 
 @pytest.mark.parametrize("way", ["body", "query"])
-def test_a_topic_is_created_with_its_partitions(server: ServerProcess, way: str) -> None:
+def test_a_topic_is_created_with_its_partitions(memory: MemoryServer, way: str) -> None:
     wanted = {"name": "t", "partitions": 3}
     response = (
-        server.post("/v1/topics", wanted) if way == "body" else server.post("/v1/topics", params={**wanted, "x": "y"})
+        memory.post("/v1/topics", wanted) if way == "body" else memory.post("/v1/topics", params={**wanted, "x": "y"})
     )
     assert response.status_code == 201
     assert response.json() == {"status": "created", "name": "t", "partitions": 3}
-    assert server.topics() == ["t"]
+    assert memory.topics() == ["t"]
 
 
 @pytest.mark.parametrize("partitions", [0, None])
@@ -109,22 +109,22 @@ def test_names_outside_the_alphabet_are_refused(shared: ServerProcess, topic: st
 
 
 @pytest.mark.parametrize("name", ["A.b_c:d-9", "x" * 200])
-def test_names_of_the_alphabet_are_taken(server: ServerProcess, name: str) -> None:
+def test_names_of_the_alphabet_are_taken(memory: MemoryServer, name: str) -> None:
     """Ruling 15."""
-    server.create(name)
-    server.produce(name, "v")
-    assert server.take(name, group=name, owner=name)[0]["value"] == "v"
+    memory.create(name)
+    memory.produce(name, "v")
+    assert memory.take(name, group=name, owner=name)[0]["value"] == "v"
 
 
-def test_topics_are_listed_in_order(server: ServerProcess) -> None:
-    assert server.topics() == []
+def test_topics_are_listed_in_order(memory: MemoryServer) -> None:
+    assert memory.topics() == []
     for name in ("b", "a", "c"):
-        server.create(name)
-    assert server.topics() == ["a", "b", "c"]
+        memory.create(name)
+    assert memory.topics() == ["a", "b", "c"]
 
 
-def test_there_is_a_limit_to_topics(start_server: StartServer) -> None:
-    server = start_server("--max-topics", "1")
+def test_there_is_a_limit_to_topics(start_memory: StartMemory) -> None:
+    server = start_memory(max_topics=1)
     server.create("one")
     assert server.post("/v1/topics", {"name": "two"}).status_code == 400
     server.create("one")

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from tests.conftest import StartServer
+from tests.server.conftest import StartMemory
 from tests.server.v2.wire import MSGPACK, V2, values
 from tests.server_process import ServerProcess
 
@@ -190,8 +191,8 @@ def test_what_is_wrong_with_a_commit_is_said(v2: V2, body: dict[str, Any]) -> No
     assert v2.call("POST", "/v2/commit", body, 400)["error"] == "INVALID_ARGUMENT"
 
 
-def test_only_so_much_may_be_staged(start_server: StartServer) -> None:
-    v2 = V2(start_server("--max-staged-bytes", "1000"), "t")
+def test_only_so_much_may_be_staged(start_memory: StartMemory) -> None:
+    v2 = V2(start_memory(max_staged_bytes=1000), "t")
     v2.call("POST", "/v2/topics", {"name": "t"}, 201)
     first = stage(v2, "x" * 600, writer="w", sequence=1)
     assert "max_staged_bytes" in stage(v2, "x" * 600, writer="w", sequence=1, expect=429)["message"]
@@ -200,8 +201,8 @@ def test_only_so_much_may_be_staged(start_server: StartServer) -> None:
     assert stage(v2, "x" * 600, writer="w", sequence=2)
 
 
-def test_what_is_taken_back_is_never_stored_and_makes_room(start_server: StartServer) -> None:
-    v2 = V2(start_server("--max-staged-bytes", "1000"), "t")
+def test_what_is_taken_back_is_never_stored_and_makes_room(start_memory: StartMemory) -> None:
+    v2 = V2(start_memory(max_staged_bytes=1000), "t")
     v2.call("POST", "/v2/topics", {"name": "t"}, 201)
     first = stage(v2, "x" * 300, writer="w", sequence=1)
     second = stage(v2, "x" * 300, writer="w", sequence=1)
@@ -215,8 +216,8 @@ def test_what_is_taken_back_is_never_stored_and_makes_room(start_server: StartSe
     assert v2.call("POST", "/v2/unstage", {"writer": "a b", "sequence": 1}, 400)["error"] == "INVALID_ARGUMENT"
 
 
-def test_who_begins_anew_needs_no_room_for_what_was_given_up(start_server: StartServer) -> None:
-    v2 = V2(start_server("--max-staged-bytes", "1000"), "t")
+def test_who_begins_anew_needs_no_room_for_what_was_given_up(start_memory: StartMemory) -> None:
+    v2 = V2(start_memory(max_staged_bytes=1000), "t")
     v2.call("POST", "/v2/topics", {"name": "t"}, 201)
     path = "/v2/staged?writer=w&sequence=1&topic=t&attempt="
     given_up = v2.call("POST", f"{path}first", [{"value": "x" * 600}])["staged"]
@@ -252,17 +253,18 @@ def test_a_commit_that_was_answered_is_there_once_after_a_kill(start_server: Sta
     assert values(v2.read()["messages"]) == [f"{sequence}.{n}" for sequence in range(3) for n in range(3)]
 
 
-@pytest.mark.slow
-def test_a_kill_at_any_time_leaves_all_of_a_commit_or_nothing(start_server: StartServer) -> None:
+@pytest.mark.parametrize("rounds", [4, pytest.param(12, marks=pytest.mark.long)])
+def test_a_kill_at_any_time_leaves_all_of_a_commit_or_nothing(start_server: StartServer, rounds: int) -> None:
     """Each commit is of two topics; journal files are so small that kills meet rotation and checkpoints, too."""
     seed = random.randrange(1 << 32)
+    print(f"seed {seed}")  # noqa: T201
     chance = random.Random(seed)
     server = start_server("--journal-bytes", "65536", "--no-compaction-process", "--max-batch-messages", "100000")
     topics = [V2(server, "a"), V2(server, "b")]
     for v2 in topics:
         v2.call("POST", "/v2/topics", {"name": v2.topic}, 201)
     sequence = 0
-    for number in range(12):
+    for number in range(rounds):
         story = f"seed {seed}, round {number}"
         kill = threading.Timer(chance.uniform(0.02, 0.3), server.crash)
         kill.start()
@@ -277,7 +279,7 @@ def test_a_kill_at_any_time_leaves_all_of_a_commit_or_nothing(start_server: Star
             assert values(v2.read(limit=100_000)["messages"]) == [
                 f"{n}.{m}" for n in range(sequence) for m in range(20)
             ], story
-    assert sequence > 12, "the load was no load"
+    assert sequence > rounds, "the load was no load"
 
 
 def _commit_until_killed(server: ServerProcess, topics: list[V2], sequence: int) -> int:

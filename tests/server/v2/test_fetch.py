@@ -10,6 +10,7 @@ import httpx
 import msgspec
 
 from tests.conftest import StartServer
+from tests.server.conftest import StartMemory
 from tests.server.v2.wire import MSGPACK, V2, values
 
 
@@ -127,9 +128,9 @@ def test_a_group_forgotten_or_a_topic_deleted_while_a_fetch_waits_is_404(v2: V2)
             assert "deleted meanwhile" in waiting.result()["message"]
 
 
-def test_a_fetch_gets_no_more_than_a_read_may(start_server: StartServer) -> None:
+def test_a_fetch_gets_no_more_than_a_read_may(start_memory: StartMemory) -> None:
     """Ten thousand messages of a megabyte would be in memory at once."""
-    server = start_server("--max-read-bytes", "1000")
+    server = start_memory(max_read_bytes=1000)
     server.create("t")
     v2 = V2(server, "t")
     v2.produce(*("x" * 400 for _ in range(7)))

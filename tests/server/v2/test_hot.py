@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
 import pytest
 
 from tests.conftest import StartServer
+from tests.server.conftest import MemoryServer
 from tests.server.v2.wire import MSGPACK, V2, values
-
-
-def later(ms: int) -> str:
-    return (dt.datetime.now(dt.UTC) + dt.timedelta(milliseconds=ms)).isoformat()
-
+from tests.server_process import ServerProcess
 
 # Produce
 
@@ -95,16 +93,34 @@ def test_one_bad_message_is_named_and_nothing_of_its_batch_is_stored(v2: V2, mes
     assert v2.read()["messages"] == []
 
 
-def test_a_batch_is_there_whole_or_not_at_all_after_a_crash(start_server: StartServer) -> None:
-    server = start_server()
-    v2 = V2(server, "t")
-    v2.call("POST", "/v2/topics", {"name": "t", "partitions": 3}, 201)
-    messages = [{"value": str(n), "key": f"k{n}"} for n in range(500)]
-    placed = v2.produce(*messages)["messages"]
-    server.restart()
+def test_batches_delays_and_acks_survive_a_crash(durable: ServerProcess) -> None:
+    delayed, whole, keyed, acked = (V2(durable, name) for name in ("delayed", "whole", "keyed", "acked"))
+    for v2, partitions in ((delayed, 1), (whole, 3), (keyed, 2), (acked, 1)):
+        v2.call("POST", "/v2/topics", {"name": v2.topic, "partitions": partitions}, 201)
+    placed = whole.produce(*({"value": str(n), "key": f"k{n}"} for n in range(500)))["messages"]
+    batch = [{"value": str(n), "key": f"k{n}"} for n in range(5)]
+    first = keyed.produce(*batch, idempotency_key="b")["messages"]
+    acked.produce(*map(str, range(10)))
+    acked.ack(*acked.fetch()[1:9])
+    delayed.produce({"value": "soon", "delay_ms": 3_000}, {"value": "late", "delay_ms": 600_000})
+    assert delayed.fetch() == []
+
+    durable.restart()
+
     for number in range(3):
-        stored = v2.read(partition=number)["messages"]
+        stored = whole.read(partition=number)["messages"]
         assert [m["offset"] for m in stored] == [p["offset"] for p in placed if p["partition"] == number]
+
+    again = keyed.produce(*batch, idempotency_key="b")["messages"]
+    assert again == [place | {"deduplicated": True} for place in first], "a batch with a key is stored once"
+    assert "used for a batch of 5" in keyed.produce("x", idempotency_key="b", expect=409)["message"]
+
+    assert (acked.group()["lag"], [m["offset"] for m in acked.group()["messages"]]) == (2, [0, 9])
+    acked.call("POST", acked.path("groups", "g", "seek"), {"offset": 0})
+    assert len(acked.fetch()) == 10, "a seek forgets, a restart does not"
+
+    assert values(delayed.fetch(wait_ms=10_000)) == ["soon"]
+    assert delayed.fetch() == []
 
 
 def test_what_idempotency_swallowed_is_said_to_be_deduplicated(v2: V2) -> None:
@@ -115,18 +131,6 @@ def test_what_idempotency_swallowed_is_said_to_be_deduplicated(v2: V2) -> None:
     ]
     assert v2.produce("other", once)["messages"][1] == {"partition": 0, "offset": 0, "deduplicated": True}
     assert values(v2.read()["messages"]) == ["v", "other"]
-
-
-def test_a_batch_with_a_key_is_stored_once_and_answered_alike(start_server: StartServer) -> None:
-    server = start_server()
-    v2 = V2(server, "t")
-    v2.call("POST", "/v2/topics", {"name": "t", "partitions": 2}, 201)
-    batch = [{"value": str(n), "key": f"k{n}"} for n in range(5)]
-    first = v2.produce(*batch, idempotency_key="b")["messages"]
-    server.restart()
-    again = v2.produce(*batch, idempotency_key="b")["messages"]
-    assert again == [place | {"deduplicated": True} for place in first]
-    assert "used for a batch of 5" in v2.produce("x", idempotency_key="b", expect=409)["message"]
 
 
 def test_attributes_labels_and_envelope_travel_with_the_message(v2: V2) -> None:
@@ -159,23 +163,22 @@ def test_the_router_is_asked_for_every_message_of_a_batch(start_server: StartSer
     assert [place.get("topic") for place in placed] == ["urgent", None, "urgent"]
 
 
-def test_delayed_messages_come_when_they_are_due_and_hold_nobody_up(v2: V2) -> None:
-    v2.produce({"value": "late", "deliver_at": later(60_000)}, {"value": "soon", "delay_ms": 3_000}, "now")
+def test_delayed_messages_come_when_they_are_due_and_hold_nobody_up(memory: MemoryServer, in_memory: V2) -> None:
+    v2, minute = in_memory, dt.timedelta(minutes=1)
+    at = (memory.broker.now + minute).isoformat()
+    v2.produce({"value": "late", "deliver_at": at}, {"value": "soon", "delay_ms": 3_000}, "now")
     assert values(v2.fetch()) == ["now"]
     assert v2.group()["delayed"] == 2
-    assert values(v2.fetch(wait_ms=10_000)) == ["soon"]
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(V2(memory, v2.topic).fetch, wait_ms=30_000)
+        memory.await_metric(1, "slipstream_consumers", topic=v2.topic, group="g")
+        memory.advance(2_999)
+        assert v2.group()["delayed"] == 2
+        memory.advance(1)
+        assert values(waiting.result()) == ["soon"], "it comes to who waits for it"
     assert v2.group()["delayed"] == 1
-
-
-def test_a_delay_survives_a_crash(start_server: StartServer) -> None:
-    server = start_server()
-    v2 = V2(server, "t")
-    v2.call("POST", "/v2/topics", {"name": "t"}, 201)
-    v2.produce({"value": "soon", "delay_ms": 3_000}, {"value": "late", "delay_ms": 600_000})
-    assert v2.fetch() == []
-    server.restart()
-    assert values(v2.fetch(wait_ms=10_000)) == ["soon"]
-    assert v2.fetch() == []
+    memory.advance(57_000)
+    assert values(v2.fetch()) == ["late"]
 
 
 def test_a_batch_may_be_larger_than_other_bodies(v2: V2) -> None:
@@ -252,19 +255,6 @@ def test_only_the_owner_settles(v2: V2) -> None:
     assert v2.ack(message, owner="mine")["acked"] == 1
 
 
-def test_acks_survive_a_crash(start_server: StartServer) -> None:
-    server = start_server()
-    v2 = V2(server, "t")
-    v2.call("POST", "/v2/topics", {"name": "t"}, 201)
-    v2.produce(*map(str, range(10)))
-    messages = v2.fetch()
-    v2.ack(*messages[1:9])
-    server.restart()
-    assert (v2.group()["lag"], [m["offset"] for m in v2.group()["messages"]]) == (2, [0, 9])
-    v2.call("POST", v2.path("groups", "g", "seek"), {"offset": 0})
-    assert len(v2.fetch()) == 10, "a seek forgets, a restart does not"
-
-
 def test_a_nack_with_a_delay_comes_again_then(v2: V2) -> None:
     v2.produce("a")
     (message,) = v2.fetch()
@@ -301,13 +291,15 @@ def test_without_dead_letters_it_is_dropped(v2: V2) -> None:
     assert "dlq." + v2.topic not in [each["name"] for each in v2.call("GET", "/v2/topics")["topics"]]
 
 
-def test_an_extended_lease_outlives_its_first_end(v2: V2) -> None:
+def test_an_extended_lease_outlives_its_first_end(memory: MemoryServer, in_memory: V2) -> None:
+    v2 = in_memory
     v2.produce("a")
     (message,) = v2.fetch(lease_ms=400)
     answer = v2.settle("extend", message, lease_ms=60_000)
     assert answer["extended"] == 1
     assert v2.group()["messages"][0]["until_ms"] == answer["lease_until_ms"]
-    assert v2.fetch(owner="other", wait_ms=800) == [], "its first lease has ended meanwhile"
+    memory.advance(800)
+    assert v2.fetch(owner="other") == [], "its first lease has ended meanwhile"
     assert v2.ack(message)["acked"] == 1
 
 

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from tests.conftest import StartServer
+from tests.server.conftest import MemoryServer
 from tests.server.v2.wire import V2
 from tests.server_process import ServerProcess
 
@@ -88,11 +89,8 @@ def delete(v2: V2) -> None:
 
 @pytest.mark.parametrize("named", [True, False], ids=["named", "all"])
 @pytest.mark.parametrize("change", [produce, grow, delete])
-def test_an_answer_that_waits_comes_with_the_change(
-    start_server: StartServer, named: bool, change: Callable[[V2], None]
-) -> None:
-    v2 = V2(start_server(), "t")
-    v2.call("POST", "/v2/topics", {"name": "t"}, 201)
+def test_an_answer_that_waits_comes_with_the_change(in_memory: V2, named: bool, change: Callable[[V2], None]) -> None:
+    v2 = in_memory
     request: dict[str, Any] = {"topics": ["t"]} if named else {}
     before = ends(offsets(v2, **request))
     with ThreadPoolExecutor(1) as thread:
@@ -104,11 +102,11 @@ def test_an_answer_that_waits_comes_with_the_change(
 
 
 @pytest.mark.parametrize("topics", [["late"], None], ids=["named", "all"])
-def test_an_answer_that_waits_comes_with_a_new_topic(server: ServerProcess, topics: list[str] | None) -> None:
-    v2 = V2(server, "late")
+def test_an_answer_that_waits_comes_with_a_new_topic(memory: MemoryServer, topics: list[str] | None) -> None:
+    v2 = V2(memory, "late")
     request: dict[str, Any] = {"topics": topics} if topics else {}
     with ThreadPoolExecutor(1) as thread:
-        waiting = thread.submit(offsets, V2(server, "late"), **request, known={}, wait_ms=9_000)
+        waiting = thread.submit(offsets, V2(memory, "late"), **request, known={}, wait_ms=9_000)
         v2.call("POST", "/v2/topics", {"name": "late"}, 201)
         assert ends(waiting.result()) == {"late": [0]}
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.conftest import StartServer
+from tests.server.conftest import StartMemory
 from tests.server.v2.wire import MSGPACK, V2, values
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -185,8 +186,8 @@ def test_a_time_outside_the_calendar_is_refused(v2: V2, query: str) -> None:
     assert "years 1 to 9999" in v2.call("GET", f"{v2.path('messages')}?{query}", expect=400)["message"]
 
 
-def test_more_than_the_server_gives_at_a_time_is_a_page_like_any_other(start_server: StartServer) -> None:
-    v2 = V2(start_server("--max-batch-messages", "3", "--max-read-bytes", "1000"), "t")
+def test_more_than_the_server_gives_at_a_time_is_a_page_like_any_other(start_memory: StartMemory) -> None:
+    v2 = V2(start_memory(max_batch_messages=3, max_read_bytes=1000), "t")
     v2.call("POST", "/v2/topics", {"name": "t"}, 201)
     for _ in range(2):
         v2.produce("a", "b", "c")

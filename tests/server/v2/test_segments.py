@@ -45,20 +45,13 @@ def test_what_is_only_in_the_journal_is_in_no_file(v2: V2) -> None:
     assert listed["incarnation"] == v2.describe()["id"]
 
 
-def test_the_directory_is_known_by_its_token(v2: V2) -> None:
-    listed = segments(v2)
-    assert Path(listed["directory"]) == v2.server.data.absolute()
+def test_the_directory_is_known_by_its_token_and_a_start_draws_another(on_disk: V2) -> None:
+    listed = segments(on_disk)
+    assert Path(listed["directory"]) == on_disk.server.data.absolute()
     assert len(listed["token"]) == 32
     assert holder_token(Path(listed["directory"])) == listed["token"]
-
-
-def test_a_start_draws_another_token(start_server: StartServer) -> None:
-    server = start_server()
-    v2 = V2(server, "t")
-    v2.call("POST", "/v2/topics", {"name": "t"}, 201)
-    before = segments(v2)["token"]
-    server.restart()
-    assert segments(v2)["token"] != before
+    on_disk.server.restart()
+    assert segments(on_disk)["token"] != listed["token"]
 
 
 def test_files_and_what_is_left_in_the_journal_are_the_whole_log(compacted: V2) -> None:

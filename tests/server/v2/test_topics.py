@@ -12,6 +12,7 @@ from slipstream.server.v2.describe import describe_group
 from slipstream.testing import MemoryBroker
 from tests.broker.simulator import Simulator
 from tests.conftest import StartServer
+from tests.server.conftest import StartMemory
 from tests.server.v2.wire import V2, values
 from tests.server_process import ServerProcess
 
@@ -27,16 +28,73 @@ CONFIG = {
 }
 
 
-def test_a_topic_is_made_with_its_configuration_and_keeps_it(start_server: StartServer) -> None:
-    server = start_server()
-    v2 = V2(server, "t")
-    answer = v2.call("POST", "/v2/topics", {"name": "t", "partitions": 2, "config": CONFIG}, 201)
+def test_topics_and_their_groups_are_as_they_were_after_a_crash(durable: ServerProcess) -> None:
+    names = ("made", "changed", "grown", "deleted", "sought", "paused")
+    made, changed, grown, deleted, sought, paused = (V2(durable, name) for name in names)
+
+    answer = made.call("POST", "/v2/topics", {"name": "made", "partitions": 2, "config": CONFIG}, 201)
     assert answer["created"] is True
-    server.restart()
-    info = v2.describe()
+
+    changed.call("POST", "/v2/topics", {"name": "changed", "config": CONFIG}, 201)
+    changed.call("PATCH", changed.path(), {"config": {"max_in_flight": 1}, "reset": ["retention_ms"]})
+
+    grown.call("POST", "/v2/topics", {"name": "grown"}, 201)
+    grown.produce({"value": "old", "key": "user:1"})
+    held = grown.fetch()
+    grown.call("PATCH", grown.path(), {"partitions": 3})
+    assert grown.produce({"value": "new", "key": "user:1"})["messages"][0]["partition"] == 1
+    assert values(grown.fetch()) == ["new"], "groups read the new ones too"
+    assert grown.ack(*held)["acked"] == 1
+
+    before = deleted.call("POST", "/v2/topics", {"name": "deleted"}, 201)["topic"]["id"]
+    deleted.produce({"value": "a", "envelope": {"idempotency_key": "k"}})
+    deleted.fetch()
+    deleted.call("DELETE", deleted.path(), expect=204)
+    deleted.call("GET", deleted.path(), expect=404)
+    deleted.call("DELETE", deleted.path(), expect=404)
+
+    sought.call("POST", "/v2/topics", {"name": "sought"}, 201)
+    sought.produce("0", "1", "2")
+    sought.ack(*sought.fetch())
+    seek(sought, offset=2)
+
+    paused.call("POST", "/v2/topics", {"name": "paused"}, 201)
+    paused.produce("a", "b")
+    (leased,) = paused.fetch(max_messages=1)
+    assert paused.call("POST", paused.path("groups", "g", "pause"))["paused"] is True
+    assert paused.fetch() == []
+    assert paused.ack(leased)["acked"] == 1, "what is on lease may be finished"
+
+    durable.restart()
+
+    info = made.describe()
     assert info["config"] == info["overrides"] == CONFIG
     assert info["id"] == answer["topic"]["id"]
     assert len(info["partitions"]) == 2
+
+    info = changed.describe()
+    assert (info["config"]["max_in_flight"], info["config"]["retention_ms"]) == (1, 7 * 86_400_000)
+    assert info["overrides"]["max_waiting_messages"] == 70, "what is not named stays"
+    changed.produce("a", "b")
+    assert len(changed.fetch()) == 1, "it holds at once"
+
+    assert len(grown.describe()["partitions"]) == 3
+    assert "never fewer" in grown.call("PATCH", grown.path(), {"partitions": 2}, 400)["message"]
+
+    deleted.call("GET", deleted.path(), expect=404)
+    after = deleted.call("POST", "/v2/topics", {"name": "deleted"}, 201)["topic"]
+    assert after["id"] != before
+    assert (after["next_offset"], after["groups"]) == (0, [])
+    assert deleted.produce({"value": "b", "envelope": {"idempotency_key": "k"}})["messages"] == [
+        {"partition": 0, "offset": 0}
+    ], "what the old one knew is forgotten"
+
+    assert values(sought.fetch()) == ["2"]
+
+    assert paused.group()["paused"] is True
+    assert paused.fetch() == []
+    paused.call("POST", paused.path("groups", "g", "resume"))
+    assert values(paused.fetch()) == ["b"]
 
 
 def test_one_that_exists_is_left_as_it_is(v2: V2) -> None:
@@ -45,9 +103,8 @@ def test_one_that_exists_is_left_as_it_is(v2: V2) -> None:
     assert answer["topic"]["overrides"] == {}
 
 
-def test_what_was_not_set_follows_the_server(start_server: StartServer) -> None:
-    server = start_server("--max-in-flight", "11")
-    v2 = V2(server, "t")
+def test_what_was_not_set_follows_the_server(start_memory: StartMemory) -> None:
+    v2 = V2(start_memory(max_in_flight=11), "t")
     info = v2.call("POST", "/v2/topics", {"name": "t", "config": {"retention_ms": 5}}, 201)["topic"]
     assert (info["config"]["max_in_flight"], info["config"]["retention_ms"]) == (11, 5)
     assert info["overrides"] == {"retention_ms": 5}
@@ -93,34 +150,6 @@ def test_topics_are_listed_by_name_with_their_sums(shared: ServerProcess, v2: V2
     assert (mine["retention_ms"], mine["retention_bytes"]) == (7 * 86_400_000, 0)
 
 
-def test_configuration_is_changed_reset_and_kept(start_server: StartServer) -> None:
-    server = start_server()
-    v2 = V2(server, "t")
-    v2.call("POST", "/v2/topics", {"name": "t", "config": CONFIG}, 201)
-    v2.call("PATCH", "/v2/topics/t", {"config": {"max_in_flight": 1}, "reset": ["retention_ms"]})
-    server.restart()
-    info = v2.describe()
-    assert (info["config"]["max_in_flight"], info["config"]["retention_ms"]) == (1, 7 * 86_400_000)
-    assert info["overrides"]["max_waiting_messages"] == 70, "what is not named stays"
-    v2.produce("a", "b")
-    assert len(v2.fetch()) == 1, "it holds at once"
-
-
-def test_a_topic_may_get_more_partitions_and_never_fewer(start_server: StartServer) -> None:
-    server = start_server()
-    v2 = V2(server, "t")
-    v2.call("POST", "/v2/topics", {"name": "t"}, 201)
-    v2.produce({"value": "old", "key": "user:1"})
-    held = v2.fetch()
-    v2.call("PATCH", "/v2/topics/t", {"partitions": 3})
-    assert v2.produce({"value": "new", "key": "user:1"})["messages"][0]["partition"] == 1
-    assert values(v2.fetch()) == ["new"], "groups read the new ones too"
-    assert v2.ack(*held)["acked"] == 1
-    server.restart()
-    assert len(v2.describe()["partitions"]) == 3
-    assert "never fewer" in v2.call("PATCH", "/v2/topics/t", {"partitions": 2}, 400)["message"]
-
-
 @pytest.mark.parametrize(
     ("body", "words"),
     [
@@ -131,25 +160,6 @@ def test_a_topic_may_get_more_partitions_and_never_fewer(start_server: StartServ
 )
 def test_what_is_wrong_with_a_change_is_said(v2: V2, body: object, words: str) -> None:
     assert words in v2.call("PATCH", v2.path(), body, 400)["message"]
-
-
-def test_a_deleted_topic_is_gone_and_another_of_its_name_is_another(start_server: StartServer) -> None:
-    server = start_server()
-    v2 = V2(server, "t")
-    before = v2.call("POST", "/v2/topics", {"name": "t"}, 201)["topic"]["id"]
-    v2.produce({"value": "a", "envelope": {"idempotency_key": "k"}})
-    v2.fetch()
-    v2.call("DELETE", "/v2/topics/t", expect=204)
-    v2.call("GET", "/v2/topics/t", expect=404)
-    v2.call("DELETE", "/v2/topics/t", expect=404)
-    server.restart()
-    v2.call("GET", "/v2/topics/t", expect=404)
-    after = v2.call("POST", "/v2/topics", {"name": "t"}, 201)["topic"]
-    assert after["id"] != before
-    assert (after["next_offset"], after["groups"]) == (0, [])
-    assert v2.produce({"value": "b", "envelope": {"idempotency_key": "k"}})["messages"] == [
-        {"partition": 0, "offset": 0}
-    ], "what the old one knew is forgotten"
 
 
 def test_the_files_of_a_deleted_topic_are_removed(start_server: StartServer) -> None:
@@ -199,17 +209,6 @@ def test_a_group_seeks_to_both_ends_to_an_offset_and_to_a_time(v2: V2) -> None:
     assert v2.fetch() == []
 
 
-def test_a_seek_needs_no_restart_and_outlives_one(start_server: StartServer) -> None:
-    server = start_server()
-    v2 = V2(server, "t")
-    v2.call("POST", "/v2/topics", {"name": "t"}, 201)
-    v2.produce("0", "1", "2")
-    v2.ack(*v2.fetch())
-    seek(v2, offset=2)
-    server.restart()
-    assert values(v2.fetch()) == ["2"]
-
-
 def test_a_stream_gets_what_a_seek_brings_back(v2: V2) -> None:
     v2.produce("0")
     with v2.server.consume(v2.topic, lease_ms=60_000) as items:
@@ -244,22 +243,6 @@ def test_a_group_may_be_placed_before_it_first_reads(v2: V2) -> None:
 )
 def test_a_seek_says_where_to(v2: V2, body: object) -> None:
     v2.call("POST", v2.path("groups", "g", "seek"), body, 400)
-
-
-def test_a_paused_group_gets_nothing_until_it_is_resumed_even_after_a_crash(start_server: StartServer) -> None:
-    server = start_server()
-    v2 = V2(server, "t")
-    v2.call("POST", "/v2/topics", {"name": "t"}, 201)
-    v2.produce("a", "b")
-    (held,) = v2.fetch(max_messages=1)
-    assert v2.call("POST", v2.path("groups", "g", "pause"))["paused"] is True
-    assert v2.fetch() == []
-    assert v2.ack(held)["acked"] == 1, "what is on lease may be finished"
-    server.restart()
-    assert v2.group()["paused"] is True
-    assert v2.fetch() == []
-    v2.call("POST", v2.path("groups", "g", "resume"))
-    assert values(v2.fetch()) == ["b"]
 
 
 def test_a_waiting_stream_goes_on_when_its_group_is_resumed(v2: V2) -> None:
