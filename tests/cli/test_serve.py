@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from slipstream import __version__
 from slipstream.cli import main
@@ -33,6 +33,12 @@ def run(*arguments: str, environment: dict[str, str] | None = None) -> subproces
         check=False,
         env=clean | {"COLUMNS": "200"} | (environment or {}),
     )
+
+
+def refused(*arguments: str, environment: dict[str, str] | None = None) -> Result:
+    """Run a command that ends before it serves, in this process: without the start of another Python."""
+    clean: dict[str, str | None] = {name: None for name in os.environ if name.startswith("SLIPSTREAM_")}
+    return CliRunner().invoke(main, arguments, env=clean | {"COLUMNS": "200"} | (environment or {}))
 
 
 def shown_help(columns: int) -> str:
@@ -76,8 +82,9 @@ def test_the_version() -> None:
 # Exit codes: the message names what is wrong, and there is no traceback
 
 
-def assert_refused(result: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
-    assert result.returncode == code, result.stderr
+def assert_refused(result: Result | subprocess.CompletedProcess[str], code: int, *words: str) -> None:
+    found = result.exit_code if isinstance(result, Result) else result.returncode
+    assert found == code, result.stderr
     assert "Traceback" not in result.stderr
     for word in words:
         assert word in result.stderr
@@ -103,33 +110,40 @@ def assert_refused(result: subprocess.CompletedProcess[str], code: int, *words: 
 )
 def test_a_setting_that_makes_no_sense_is_2(tmp_path: Path, arguments: list[str], words: list[str]) -> None:
     data = tmp_path / "data"
-    assert_refused(run("serve", "--data", str(data), "--port", "0", *arguments), 2, *words)
+    assert_refused(refused("serve", "--data", str(data), "--port", "0", *arguments), 2, *words)
     assert not data.exists(), "nothing is created before everything is understood"
 
 
 def test_a_bad_environment_is_2(tmp_path: Path) -> None:
-    result = run("serve", "--data", str(tmp_path), environment={"SLIPSTREAM_PORT": "http"})
+    result = run("serve", "--data", str(tmp_path), environment={"SLIPSTREAM_PORT": "http"})  # in a real process
     assert_refused(result, 2, "SLIPSTREAM_PORT", "environment")
 
 
-def test_a_second_process_on_the_directory_is_3(server: ServerProcess) -> None:
+def test_a_second_process_on_the_directory_is_3_and_on_the_port_5_and_takes_nothing(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    server.create("t")
     assert server.process is not None
     result = run("serve", "--data", str(server.data), "--port", "0")
     assert_refused(result, 3, str(server.data), str(server.process.pid))
     assert server.is_well()
 
-
-def test_a_port_in_use_is_5(server: ServerProcess, tmp_path: Path) -> None:
     result = run("serve", "--data", str(tmp_path / "other"), "--port", str(server.port))
     assert_refused(result, 5, str(server.port), "in use")
     assert "listening" not in result.stderr
+
+    assert_refused(run("serve", "--port", "0", "-wal", str(server.data), "-reset-wal"), 3, str(server.data))
+    with server.connect():
+        server.restart()  # the port is free again at once
+    assert server.topics() == ["t"]
+    assert server.is_well()
 
 
 def test_a_directory_that_is_a_file_is_5(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("precious")
-    assert_refused(run("serve", "--data", str(file), "--port", "0"), 5, str(file))
-    assert_refused(run("serve", "--port", "0", "-wal", str(file), "-reset-wal"), 5, str(file))
+    assert_refused(refused("serve", "--data", str(file), "--port", "0"), 5, str(file))
+    assert_refused(refused("serve", "--port", "0", "-wal", str(file), "-reset-wal"), 5, str(file))
     assert file.read_text() == "precious"
 
 
@@ -143,7 +157,7 @@ def test_a_damaged_directory_is_4_and_stays_as_it_is(server: ServerProcess) -> N
     content = bytearray(journal.read_bytes())
     content[len(content) // 2] ^= 0xFF
     journal.write_bytes(content)
-    assert_refused(run("serve", "--data", str(server.data), "--port", "0"), 4, journal.name, "doctor")
+    assert_refused(refused("serve", "--data", str(server.data), "--port", "0"), 4, journal.name, "doctor")
     assert journal.read_bytes() == content
 
 
@@ -200,16 +214,9 @@ def test_reset_wal_starts_afresh(driftq: ServerProcess) -> None:
     assert driftq.topics() == []
 
 
-def test_reset_wal_takes_nothing_from_a_running_server(server: ServerProcess) -> None:
-    server.create("t")
-    assert_refused(run("serve", "--port", "0", "-wal", str(server.data), "-reset-wal"), 3, str(server.data))
-    server.restart()
-    assert server.topics() == ["t"]
-
-
 def test_reset_wal_removes_only_what_the_store_wrote(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("precious")
-    assert_refused(run("serve", "--port", "0", "-wal", str(tmp_path), "-reset-wal"), 2, str(tmp_path))
+    assert_refused(refused("serve", "--port", "0", "-wal", str(tmp_path), "-reset-wal"), 2, str(tmp_path))
     (tmp_path / "LOCK").touch()
     (tmp_path / "journal-000000000001").write_bytes(b"old")
     server = ServerProcess(tmp_path, "-reset-wal")
@@ -223,33 +230,25 @@ def test_reset_wal_removes_only_what_the_store_wrote(tmp_path: Path) -> None:
 # Sources, end to end
 
 
-def test_a_config_file_and_the_environment_reach_the_server(start_server: StartServer, tmp_path: Path) -> None:
+def test_a_config_file_reaches_the_server_and_its_logs_in_json_are_json_lines(
+    start_server: StartServer, tmp_path: Path
+) -> None:
     file = tmp_path / "slipstream.toml"
     file.write_text("max_body_bytes = 100\n")
-    server = start_server("--config", str(file))
+    server = start_server("--config", str(file), "--log-format", "json")
     assert server.post("/v1/produce", b"x" * 101).status_code == 413
-
-
-def test_logs_in_json_are_json_lines(start_server: StartServer) -> None:
-    server = start_server("--log-format", "json")
     server.stop()
     for line in server.log:
         assert {"time", "level", "logger", "msg"} <= set(json.loads(line))
 
 
-def test_the_port_is_free_again_at_once(server: ServerProcess) -> None:
-    with server.connect():
-        server.restart()
-    assert server.is_well()
-
-
 def test_an_address_that_is_not_ours_is_5(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-    assert_refused(run("serve", "--data", str(tmp_path), "--host", "192.0.2.1", "--port", "0"), 5, "192.0.2.1")
+    assert_refused(refused("serve", "--data", str(tmp_path), "--host", "192.0.2.1", "--port", "0"), 5, "192.0.2.1")
 
 
 def test_a_misspelt_variable_is_logged(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    result = run("serve", "--data", str(tmp_path / "file"), environment={"SLIPSTREAM_MAX_INFLIGHT": "3"})
+    result = refused("serve", "--data", str(tmp_path / "file"), environment={"SLIPSTREAM_MAX_INFLIGHT": "3"})
     assert "WARNING SLIPSTREAM_MAX_INFLIGHT in the environment is no setting" in result.stderr
