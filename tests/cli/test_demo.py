@@ -51,7 +51,7 @@ def run_of(program: Program) -> str:
     return found[1]
 
 
-@pytest.mark.slow
+@pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_alone_it_starts_what_it_needs_makes_the_tables_and_leaves_nothing_running(tmp_path: Path) -> None:
     said = demo(tmp_path)
@@ -86,7 +86,6 @@ def test_alone_it_starts_what_it_needs_makes_the_tables_and_leaves_nothing_runni
     assert retried[0] == int(slips[2])
 
 
-@pytest.mark.slow
 def test_it_uses_what_runs_any_number_of_times_and_leaves_a_refund_to_approve(tmp_path: Path) -> None:
     with platform(tmp_path, *LIGHT) as up:
         up.wait_for(STARTED)
@@ -120,7 +119,6 @@ async def _approve(data: Path, correlation_id: str) -> str:
             await asyncio.sleep(0.1)
 
 
-@pytest.mark.slow
 def test_on_nats_it_does_what_there_is(tmp_path: Path) -> None:
     with platform(tmp_path, *LIGHT, "--bus", "nats") as up:
         up.wait_for(STARTED)
@@ -132,7 +130,6 @@ def test_on_nats_it_does_what_there_is(tmp_path: Path) -> None:
         assert up.interrupt() == 0
 
 
-@pytest.mark.slow
 def test_killed_it_leaves_nothing_of_what_it_started(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "slipstream", "demo", "--data", str(tmp_path), "--no-pipeline"]
     program = Program(command, plain_environment(SLIPSTREAM_URL=f"http://127.0.0.1:{free_port()}"))
@@ -156,7 +153,6 @@ def until_started(data: Path) -> PartsFile:
         time.sleep(0.02)
 
 
-@pytest.mark.slow
 def test_where_a_part_is_missing_it_says_which(tmp_path: Path) -> None:
     with platform(tmp_path, *LIGHT, "--without", "slips") as up:
         up.wait_for(STARTED)

@@ -30,10 +30,15 @@ LIGHT = ("--without", "pipeline", "--without", "console")
 STARTED = r"slipstream demo, in another terminal"
 
 
-@pytest.mark.slow
-def test_it_starts_everything_brings_back_what_crashed_and_drains_at_ctrl_c(tmp_path: Path) -> None:
+def test_it_starts_everything_after_a_kill_brings_back_what_crashed_and_drains_at_ctrl_c(tmp_path: Path) -> None:
+    with platform(tmp_path, *LIGHT, "--without", "slips") as killed:
+        killed.wait_for(STARTED)
+        left = killed.file()
+        killed.process.send_signal(signal.SIGKILL)
+        killed.wait()
     with platform(tmp_path, "--without", "pipeline") as up:
         up.wait_for(STARTED)
+        up.until_gone(left)
         assert re.search(r"PART +WHERE +STATE", up.said)
         for name in ("broker", "jobs", "downloads", "slips", "console"):
             assert re.search(rf"^{name} +http://127.0.0.1:\d+ +running", up.said, re.MULTILINE), up.said
@@ -60,20 +65,6 @@ def test_it_starts_everything_brings_back_what_crashed_and_drains_at_ctrl_c(tmp_
             assert (tmp_path / name).exists(), "everything is inside of the directory"
 
 
-@pytest.mark.slow
-def test_killed_it_leaves_nothing_and_can_be_started_again_at_once(tmp_path: Path) -> None:
-    with platform(tmp_path, *LIGHT, "--without", "slips") as up:
-        up.wait_for(STARTED)
-        parts = up.file()
-        up.process.send_signal(signal.SIGKILL)
-        up.wait()
-        with platform(tmp_path, *LIGHT, "--without", "slips") as again:
-            again.wait_for(STARTED)
-            up.until_gone(parts)
-            assert again.interrupt() == 0
-
-
-@pytest.mark.slow
 def test_on_nats_a_slip_and_a_job_work(tmp_path: Path) -> None:
     with platform(tmp_path, *LIGHT, "--bus", "nats", NATS_URL=f"nats://127.0.0.1:{free_port()}") as up:
         up.wait_for(STARTED)
@@ -149,12 +140,14 @@ def test_on_this_machine_one_is_started_where_none_answers(
     assert choices.nats_url == f"nats://127.0.0.1:{choices.ports['nats']}"
 
 
-@pytest.mark.slow
-def test_for_machines_every_line_is_json_with_its_part(tmp_path: Path) -> None:
-    with platform(
-        tmp_path, *LIGHT, "--without", "slips", "--without", "jobs", "--without", "downloads", "--log-format", "json"
-    ) as up:
+def test_a_directory_has_one_and_for_machines_every_line_is_json_with_its_part(tmp_path: Path) -> None:
+    only_broker = (*LIGHT, "--without", "slips", "--without", "jobs", "--without", "downloads")
+    with platform(tmp_path, *only_broker, "--log-format", "json") as up:
         up.wait_for("everything runs")
+        with platform(tmp_path, *only_broker) as second:
+            assert second.wait() == 3
+        assert f"another `slipstream up` (process {up.process.pid}) runs on {tmp_path}" in second.said
+        assert "--data" in second.said
         assert up.interrupt() == 0
         lines = [json.loads(line) for line in up.lines]
         assert {line["part"] for line in lines} == {"up", "broker"}
@@ -185,17 +178,6 @@ def test_a_broker_that_cannot_start_ends_it_with_words(tmp_path: Path) -> None:
         assert up.wait() == 2
     assert re.search(r"broker cannot run: exit code 2: .*a setting makes no sense: mend it, and start again", up.said)
     assert "jobs is started" not in up.said
-
-
-def test_a_directory_has_one(tmp_path: Path) -> None:
-    only_broker = (*LIGHT, "--without", "slips", "--without", "jobs", "--without", "downloads")
-    with platform(tmp_path, *only_broker) as up:
-        up.wait_for(STARTED)
-        with platform(tmp_path, *only_broker) as second:
-            assert second.wait() == 3
-        assert f"another `slipstream up` (process {up.process.pid}) runs on {tmp_path}" in second.said
-        assert "--data" in second.said
-        assert up.interrupt() == 0
 
 
 def test_a_setting_of_its_own_that_makes_no_sense_is_refused(tmp_path: Path) -> None:

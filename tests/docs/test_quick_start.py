@@ -94,7 +94,7 @@ def platform(tmp_path: Path) -> Iterator[Platform]:
         platform.close()
 
 
-@pytest.mark.slow
+@pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_the_quick_start_goes_as_it_says(platform: Platform) -> None:
     typed = [command for block in blocks(QUICK_START, "console") for command in commands(block)]
