@@ -138,7 +138,7 @@ def services(request: pytest.FixtureRequest) -> RunServices:
 @pytest.fixture(scope="session")
 def shared(services: RunServices) -> Iterator[ServerProcess]:
     """The broker of the run, for tests that leave nothing behind but topics of their own: see `topic`."""
-    server = ServerProcess.attached(services.port("broker"))
+    server = ServerProcess.attached(services.port("broker"), services.data("broker"))
     yield server
     server.client.close()
 

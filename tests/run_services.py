@@ -24,13 +24,17 @@ END_WITH_PARENT = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") 
 """The kernel ends the service when the process that started it is gone, also by kill -9."""
 
 
+def _data(folder: Path) -> Path:
+    return folder / "data"
+
+
 def _broker(folder: Path, port: int) -> list[str]:
-    return [sys.executable, "-m", "slipstream", "serve", "--port", str(port), "--data", str(folder / "data")]
+    return [sys.executable, "-m", "slipstream", "serve", "--port", str(port), "--data", str(_data(folder))]
 
 
 def _nats(folder: Path, port: int) -> list[str]:
     binary = Path(sys.executable).parent / "nats-server"
-    return [str(binary), "-a", "127.0.0.1", "-p", str(port), "-js", "-sd", str(folder / "data")]
+    return [str(binary), "-a", "127.0.0.1", "-p", str(port), "-js", "-sd", str(_data(folder))]
 
 
 def _pubsub(_folder: Path, port: int) -> list[str]:
@@ -98,6 +102,10 @@ class RunServices:
                     return int((folder / "port").read_text())
                 assert time.monotonic() < deadline, f"the {name} of this run does not listen:\n{log}"
             time.sleep(0.01)
+
+    def data(self, name: str) -> Path:
+        """Return the directory in which a service keeps its data."""
+        return _data(self.folder / name)
 
     def stop(self) -> None:
         for process in self._processes:

@@ -37,9 +37,9 @@ class ServerProcess:
         self._held: socket.socket | None = None
 
     @classmethod
-    def attached(cls, port: int) -> Self:
+    def attached(cls, port: int, data: Path) -> Self:
         """Return a server that another process started, and that only that process ends."""
-        server = cls(Path())
+        server = cls(data)
         server.port = port
         return server
 

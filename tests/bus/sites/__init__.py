@@ -41,7 +41,7 @@ def shared_site(driver: str, services: RunServices) -> Site:
         case "http":
             from tests.bus.sites.http import HttpSite
 
-            return HttpSite.attached(services.port("broker"))
+            return HttpSite.attached(services.port("broker"), services.data("broker"))
         case "nats":
             from tests.bus.sites.nats import NatsSite
 

@@ -25,10 +25,10 @@ class HttpSite(Site):
         self.server.start()
 
     @classmethod
-    def attached(cls, port: int) -> Self:
+    def attached(cls, port: int, data: Path) -> Self:
         """Return the site of a server that another process started and ends."""
         site = cls.__new__(cls)
-        site.server = ServerProcess.attached(port)
+        site.server = ServerProcess.attached(port, data)
         return site
 
     def settings(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from tests.run_services import RunServices
 
 @pytest.fixture(scope="session")
 def shared_site(services: RunServices) -> Iterator[HttpSite]:
-    site = HttpSite.attached(services.port("broker"))
+    site = HttpSite.attached(services.port("broker"), services.data("broker"))
     yield site
     site.close()
 
