@@ -232,11 +232,12 @@ def measure_sustained(run: Run) -> list[Row]:
     """Produce for long enough that compaction has to keep up, next to a burst on the same machine."""
     rows = []
     load = f"sustained, second {SUSTAINED_AFTER_S:g} to {SUSTAINED_AFTER_S + SUSTAINED_S:g}"
-    for name, kind in (
+    kinds: tuple[tuple[str, Kind | None], ...] = (
         ("one a request", None),
         ("100 a request, MessagePack", "msgpack"),
         ("100 a request, JSON", "json"),
-    ):
+    )
+    for name, kind in kinds:
         console.print(f"[dim]sustained, {name}[/]")
         found = []
         for warmup_seconds, seconds in ((0.5, run.seconds), (SUSTAINED_AFTER_S, SUSTAINED_S)):
