@@ -8,6 +8,7 @@ import pytest
 
 from slipstream.slip import Envelope, Event, RoutingStep, Status, clock, open_store
 from slipstream.slip.ledger import Ledger
+from slipstream.slip.lookup import look_up
 from slipstream.slip.slip import find, plan, settled, with_step
 from tests.client.loop import in_loop
 
@@ -30,6 +31,9 @@ async def test_the_newest_is_the_one_that_has_come_farthest_whatever_the_clocks_
             event = with_step(event, settled(step, Status.OK, now))
             await ledger.settle(event, step_id, 0)
             assert await ledger.latest("c-1", 0) == event
+            known = await look_up(store, "c-1")
+            assert known is not None
+            assert known.newest == {0: event}
         assert await ledger.latest("c-1", 1) is None
 
 

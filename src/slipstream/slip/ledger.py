@@ -100,9 +100,17 @@ class Ledger:
         return sorted((_outcomes.decode(value) for value in facts.values()), key=lambda outcome: outcome.at_ms)
 
     async def latest(self, correlation_id: str, run: int) -> Event | None:
-        """Where the message was when it was last heard of."""
-        of_run = [decode(outcome.event) for outcome in await self.outcomes(correlation_id) if outcome.run == run]
-        return max(of_run, key=_how_far, default=None)
+        """Return the newest event of a run."""
+        return (await self.latest_of_runs(correlation_id)).get(run)
+
+    async def latest_of_runs(self, correlation_id: str) -> dict[int, Event]:
+        """Return the newest event of each run."""
+        found: dict[int, Event] = {}
+        for outcome in await self.outcomes(correlation_id):
+            event, before = decode(outcome.event), found.get(outcome.run)
+            if before is None or _how_far(event) >= _how_far(before):
+                found[outcome.run] = event
+        return found
 
     async def newest(self, correlation_id: str) -> Event | None:
         """The same of whichever run is the newest, also where it is undone and nothing of that has come back yet."""
@@ -201,7 +209,8 @@ class Ledger:
 
 
 def _how_far(event: Event) -> tuple[int, int]:
-    """By the slip and not by the clock: several may be written in one millisecond, and machines do not agree on it."""
+    """Order the events of a run by the slip and not by the clock: several may be written in one millisecond, and
+    machines do not agree on the time."""
     steps = event.envelope.routing_slip
     done = sum(step.status is not Status.PENDING for step in steps)
     return done, sum(step.attempt or 0 for step in steps)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slipstream.slip import hints
 from slipstream.slip.branches import branch_id
-from slipstream.slip.event import Envelope, Event, decode
+from slipstream.slip.event import Envelope, Event
 from slipstream.slip.ledger import Ledger
 from slipstream.slip.progress import Progress, decode_progress
 from slipstream.slip.store import Store
@@ -20,8 +20,7 @@ async def look_up(store: Store, correlation_id: str) -> Known | None:
 async def _look_up(store: Store, correlation_id: str, branch: str, planned: Event | None) -> Known:
     told = tuple(decode_progress(data) for data in await store.history(correlation_id))
     newest: dict[int, Event] = {} if planned is None else {0: planned}
-    for outcome in await Ledger(store, ttl_ms=1).outcomes(correlation_id):  # it writes nothing that could expire
-        newest[outcome.run] = decode(outcome.event)
+    newest |= await Ledger(store, ttl_ms=1).latest_of_runs(correlation_id)  # it writes nothing that could expire
     branches = {
         (one.step, one.run): await _look_up_branches(store, one, newest.get(one.run))
         for one in told
