@@ -27,6 +27,7 @@ def test_jobs_are_chosen_by_state_tenant_and_type(open_page: OpenPage, site: Sit
     page.get_by_role("navigation", name="state of jobs").get_by_role("link", name="Failed").click()
     expect(jobs.get_by_role("link")).to_have_text([failed])
     page.get_by_role("navigation", name="state of jobs").get_by_role("link", name="All").click()
+    expect(jobs.get_by_role("link")).to_have_text([failed, done])
     page.get_by_label("Type").fill("photos")
     expect(jobs.get_by_role("link")).to_have_text([done])
 
