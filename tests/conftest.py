@@ -14,13 +14,14 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 
 from slipstream.cli.logs import JsonFormatter, TextFormatter
 from tests.run_services import RunServices
+from tests.scheduling import ModulesAndGroups, group_of, weight, write_groups
 from tests.server_process import ServerProcess
 
 # How long an example takes is no reason to fail: the machine is shared.
@@ -31,12 +32,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As in the background of a shell: the programs that are started here would never hear of Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 StartServer = Callable[..., ServerProcess]
 
 
 SERVICES = pytest.StashKey[RunServices]()
-HEAVY = ("spark", "browser")
-"""Names of fixtures, and of the groups and marks of the tests that use them."""
+GROUPS = "groups.json"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,27 +48,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    from tests.scheduling import ModulesAndGroups
-
-    return ModulesAndGroups(config, log) if config.getvalue("dist") == "loadgroup" else None
+    if config.getvalue("dist") != "loadscope":
+        return None
+    return ModulesAndGroups(config, log, config.stash[SERVICES].folder / GROUPS)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that use a heavy fixture, and put first what takes longest; the order stays random otherwise."""
     for item in items:
-        for name in HEAVY:
-            if name in getattr(item, "fixturenames", ()):
-                item.add_marker(name)
-                item.add_marker(pytest.mark.xdist_group(name))
-    items.sort(key=_weight)
+        if group := group_of(item):
+            item.add_marker(group)
+    items.sort(key=weight)
 
 
-def _weight(item: pytest.Item) -> int:
-    group = item.get_closest_marker("xdist_group")
-    if group is not None:
-        return HEAVY.index(group.args[0])
-    return len(HEAVY) + (item.get_closest_marker("spark") is None)
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    workerinput = getattr(session.config, "workerinput", None)
+    if workerinput:
+        write_groups(session.config.stash[SERVICES].folder / GROUPS, workerinput["workerid"], session.items)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -152,3 +153,21 @@ def topic(shared: ServerProcess) -> str:
     name = f"topic-{os.getpid()}-{next(_numbers)}"
     shared.create(name)
     return name
+
+
+@pytest.fixture(scope="session")
+def spark(services: RunServices, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The Spark session of the run."""
+    from tests.pipeline.shared_spark import shared_session
+
+    services.build_once("spark")
+    with shared_session(tmp_path_factory.mktemp("spark")) as session:
+        yield session
+
+
+@pytest.fixture
+def on_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands that run in this process use the Spark session of the run."""
+    from tests.pipeline.shared_spark import share_with_commands
+
+    share_with_commands(spark, monkeypatch)

@@ -107,6 +107,16 @@ class RunServices:
         """Return the directory in which a service keeps its data."""
         return _data(self.folder / name)
 
+    def build_once(self, name: str) -> None:
+        """Raise when another process of the run has built this heavy fixture: its tests belong on one worker."""
+        try:
+            (self.folder / f"built-{name}").touch(exist_ok=False)
+        except FileExistsError:
+            raise AssertionError(
+                f"the fixture {name} is built twice in one run; run with --dist loadscope, which keeps its tests on"
+                " one worker (tests/scheduling.py)"
+            ) from None
+
     def stop(self) -> None:
         for process in self._processes:
             process.kill()

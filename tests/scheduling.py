@@ -1,11 +1,55 @@
-"""How xdist distributes the tests: a group in a row on one worker, and so every module that is in no group."""
+"""How xdist distributes the tests: those that share a heavy fixture in a row on one worker, and so those of a module.
+
+The groups of xdist 3.8 are not used: they rename tests, which pytest 9.2 ignores.
+"""
 
 from __future__ import annotations
 
-from xdist.scheduler import LoadGroupScheduling
+import json
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+HEAVY = ("spark", "browser")
+"""Names of fixtures that take long to build, and of the marks of the tests that use them."""
 
 
-class ModulesAndGroups(LoadGroupScheduling):
+def group_of(item: pytest.Item) -> str | None:
+    """Return the heavy fixture that a test uses."""
+    return next((name for name in HEAVY if name in getattr(item, "fixturenames", ())), None)
+
+
+def weight(item: pytest.Item) -> int:
+    """Return the place of a test in the run: those with heavy fixtures come first, then those that start Java."""
+    group = group_of(item)
+    if group is not None:
+        return HEAVY.index(group)
+    return len(HEAVY) + (item.get_closest_marker("spark") is None)
+
+
+def write_groups(file: Path, worker: str, items: Iterable[pytest.Item]) -> None:
+    """Write the groups of a worker's tests, for the process that distributes them: it collects none itself."""
+    groups = {item.nodeid: group for item in items if (group := group_of(item))}
+    written = file.with_suffix(f".{worker}")
+    written.write_text(json.dumps(groups))
+    written.rename(file)
+
+
+class ModulesAndGroups(LoadScopeScheduling):
+    """Distributes groups and modules in the order in which the workers have collected them."""
+
+    def __init__(self, config: pytest.Config, log: Any, groups: Path) -> None:
+        super().__init__(config, log)
+        self._file = groups
+
+    @cached_property
+    def _groups(self) -> dict[str, str]:
+        groups: dict[str, str] = json.loads(self._file.read_text())
+        return groups
+
     def _split_scope(self, nodeid: str) -> str:
-        group = super()._split_scope(nodeid)  # the id itself where there is no group
-        return group if group != nodeid else nodeid.split("::", 1)[0]
+        return self._groups.get(nodeid) or nodeid.split("::", 1)[0]

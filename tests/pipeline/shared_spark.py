@@ -1,10 +1,11 @@
-"""The one session of Spark that the tests of a process share, and commands that run on it."""
+"""The one session of Spark that the tests of a run share, and commands that run on it."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,27 +28,15 @@ STARTERS = (
 )
 """The modules in which a command finds `spark_session`."""
 
-_shared: list[SparkSession] = []
 
-
-@contextlib.contextmanager
-def shared_session(make_home: Callable[[], Path]) -> Iterator[SparkSession]:
-    """Yield the session that runs, or start one as the pipeline does, on two cores, and stop it at the end."""
-    if _shared:
-        yield _shared[0]
-        return
-    home = make_home()
+def shared_session(home: Path) -> AbstractContextManager[SparkSession]:
+    """Start Spark as the pipeline does, on two cores; what it leaves behind is in `home`."""
     settings = load_settings({"master": "local[2]", "driver_memory": "1g", "shuffle_partitions": 2}, {})
     extra = {
         "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -Dderby.system.home={home}",
         "spark.local.dir": str(home / "local"),
     }
-    with spark_session(settings, home / "spark.log", extra) as session:
-        _shared.append(session)
-        try:
-            yield session
-        finally:
-            _shared.clear()
+    return spark_session(settings, home / "spark.log", extra)
 
 
 def share_with_commands(spark: SparkSession, patch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ from playwright.sync_api import (
 )
 
 from tests.console.browser.site import Site, running_site
+from tests.run_services import RunServices
 
 OpenPage = Callable[..., Page]
 Picture = Callable[[Page, str], None]
@@ -54,12 +55,13 @@ def chromium() -> str:
 
 
 @pytest.fixture(scope="package")
-def browser(chromium: str) -> Iterator[Browser]:
-    """One for the tests of this package that a process runs in a row.
+def browser(chromium: str, services: RunServices) -> Iterator[Browser]:
+    """The browser of the run.
 
-    Not for the whole session: while it is open this thread has an event loop that runs, and tests of other packages
-    start their own.
+    It does not stay open for the whole session: while it is open this thread has an event loop that runs, and tests
+    of other packages start their own.
     """
+    services.build_once("browser")
     expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
@@ -68,7 +70,7 @@ def browser(chromium: str) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="package")
-def site(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """Slips, jobs and tables, for those tests that look at them. Each names its own things in it."""
     with running_site(tmp_path_factory.mktemp("site")) as site:
         yield site
