@@ -11,6 +11,9 @@ BUILD_PUBSUB_SERVER = $(BIN)/python -m tests.bus.sites.pubsub_server.build
 DOWNLOAD_NGINX = (cd .cache/nginx && { apt-get download -q nginx || { $(APT) update -q && apt-get download -q nginx; }; } && dpkg -x nginx_*.deb .) >/dev/null 2>&1
 INSTALL_CHROMIUM = { $(APT) install -yq chromium || { $(APT) update -q && $(APT) install -yq chromium; }; } >/dev/null 2>&1
 
+# Hundreds of processes that the tests start import the same modules: they keep what one has compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 PIP = $(BIN)/python -m pip install --disable-pip-version-check
 # Two terminals may begin at the same time; whoever comes second waits, and finds it done.
 ONE_AT_A_TIME = $(shell command -v flock >/dev/null && echo flock --close Makefile)

@@ -142,7 +142,7 @@ class ConsoleProcess(Program):
         kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
         command = [sys.executable, "-m", "slipstream", "console", "--port", "0", *arguments]
         super().__init__(command, {**kept, "NO_COLOR": "1", **variables}, folder)
-        self.client = httpx.Client(timeout=30)
+        self.client = httpx.Client(timeout=30, verify=False)
         self.base = self.wait_for(r"the console is at (http://.*?)/console/")[1]
 
     def get(self, path: str, **how: Any) -> httpx.Response:

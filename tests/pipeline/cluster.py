@@ -18,6 +18,9 @@ from slipstream.pipeline.java import find_java
 from tests.bus.sites.site import free_port
 from tests.program import Program
 
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of a Java that ends before its second compiler and a parallel collector would pay."""
+
 
 class Cluster:
     """Started by `with`; whatever is left of it is killed at the end."""
@@ -54,7 +57,8 @@ class Cluster:
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.ui.enabled": "false",
             "spark.executor.memory": "512m",
-            "spark.executor.defaultJavaOptions": _archive(),
+            "spark.driver.extraJavaOptions": SHORT_LIVED,
+            "spark.executor.defaultJavaOptions": _java_options(),
             "spark.cores.max": str(self._count * self._cores),
             "spark.pyspark.python": str(self.python),
         }
@@ -111,7 +115,7 @@ def connect_server(folder: Path) -> Iterator[str]:
         "spark.connect.grpc.binding.port": str(port),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.defaultJavaOptions": _archive(),
+        "spark.driver.defaultJavaOptions": _java_options(),
         "spark.ui.enabled": "false",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
@@ -138,7 +142,7 @@ class Daemon(Program):
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "512m",
-            "SPARK_DAEMON_JAVA_OPTS": _archive(),
+            "SPARK_DAEMON_JAVA_OPTS": _java_options(),
             "SPARK_LOCAL_DIRS": str(folder / f"{name}-local"),
             **(extra or {}),
         }
@@ -146,9 +150,9 @@ class Daemon(Program):
         super().__init__([start, *command], environment, folder, log=folder / f"{name}.log")
 
 
-def _archive() -> str:
-    """With which each of the many Javas here starts sooner."""
-    return archive_for(find_java()).options
+def _java_options() -> str:
+    """Return options with which each of the many Javas here starts sooner."""
+    return f"{archive_for(find_java()).options} {SHORT_LIVED}"
 
 
 def _python_without_package(folder: Path) -> Path:
