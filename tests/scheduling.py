@@ -1,5 +1,7 @@
 """How xdist distributes the tests: those that share a heavy fixture in a row on one worker, and so those of a module.
 
+Tests that start a Java of their own are on the worker of the Spark session: two at once would be slower than in turn.
+
 The groups of xdist 3.8 are not used: they rename tests, which pytest 9.2 ignores.
 """
 
@@ -19,16 +21,15 @@ HEAVY = ("spark", "browser")
 
 
 def group_of(item: pytest.Item) -> str | None:
-    """Return the heavy fixture that a test uses."""
-    return next((name for name in HEAVY if name in getattr(item, "fixturenames", ())), None)
+    """Return the heavy fixture that a test uses; with the mark of one, it uses as much."""
+    fixtures = getattr(item, "fixturenames", ())
+    return next((name for name in HEAVY if name in fixtures or item.get_closest_marker(name)), None)
 
 
 def weight(item: pytest.Item) -> int:
-    """Return the place of a test in the run: those with heavy fixtures come first, then those that start Java."""
+    """Return the place of a test in the run: the groups take longest and come first."""
     group = group_of(item)
-    if group is not None:
-        return HEAVY.index(group)
-    return len(HEAVY) + (item.get_closest_marker("spark") is None)
+    return len(HEAVY) if group is None else HEAVY.index(group)
 
 
 def write_groups(file: Path, worker: str, items: Iterable[pytest.Item]) -> None:
