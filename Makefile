@@ -9,7 +9,9 @@ GO_PACKAGES = golang-go golang-google-cloud-dev
 INSTALL_GO = { $(APT) install -yq $(GO_PACKAGES) || { $(APT) update -q && $(APT) install -yq $(GO_PACKAGES); }; } >/dev/null 2>&1
 BUILD_PUBSUB_SERVER = $(BIN)/python -m tests.bus.sites.pubsub_server.build
 DOWNLOAD_NGINX = (cd .cache/nginx && { apt-get download -q nginx || { $(APT) update -q && apt-get download -q nginx; }; } && dpkg -x nginx_*.deb .) >/dev/null 2>&1
-INSTALL_CHROMIUM = { $(APT) install -yq chromium || { $(APT) update -q && $(APT) install -yq chromium; }; } >/dev/null 2>&1
+# The shell has no window around the page, and takes half the time.
+BROWSERS = chromium-headless-shell chromium
+INSTALL_BROWSER = { $(APT) install -yq $(browser) || { $(APT) update -q && $(APT) install -yq $(browser); }; } >/dev/null 2>&1
 
 # Hundreds of processes that the tests start import the same modules: they keep what one has compiled.
 unexport PYTHONDONTWRITEBYTECODE
@@ -93,9 +95,10 @@ nginx: ## what the tests put in front of a server: Debian's, unpacked and not in
 		$(DOWNLOAD_NGINX) || echo 'so the tests behind nginx will be skipped'; }
 
 browser: ## what the tests look at the console with: Chromium, where it can be had
-	@command -v chromium >/dev/null || { \
+	@command -v $(BROWSERS) >/dev/null || { \
 		echo 'installing Chromium, for the tests of the console'; \
-		$(INSTALL_CHROMIUM) || echo 'so the tests of the console in a browser will be skipped'; }
+		$(foreach browser,$(BROWSERS),$(INSTALL_BROWSER) ||) \
+		echo 'so the tests of the console in a browser will be skipped'; }
 
 screenshots: setup browser ## the pictures of the console in docs/images
 	$(BIN)/pytest -n 0 -p no:randomly tests/console/browser/test_pictures*.py -k "not dark and not phone" --screenshots docs/images

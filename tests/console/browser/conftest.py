@@ -48,7 +48,7 @@ PHONE = (390, 844)
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
-    found = shutil.which("chromium")
+    found = shutil.which("chromium-headless-shell") or shutil.which("chromium")
     if found is None:
         pytest.skip("the console is looked at with Chromium, which is not installed: make browser")
     return found
