@@ -19,17 +19,20 @@ class HttpSite(Site):
     driver = "http"
 
     def __init__(self, *arguments: str) -> None:
-        source.WAIT_MS = WAIT_MS
         self._directory = Path(tempfile.mkdtemp(prefix="slipstream-http-"))
-        self.server = ServerProcess(self._directory / "data", *arguments)
+        self._use(ServerProcess(self._directory / "data", *arguments))
         self.server.start()
 
     @classmethod
     def attached(cls, port: int, data: Path) -> Self:
         """Return the site of a server that another process started and ends."""
         site = cls.__new__(cls)
-        site.server = ServerProcess.attached(port, data)
+        site._use(ServerProcess.attached(port, data))
         return site
+
+    def _use(self, server: ServerProcess) -> None:
+        source.WAIT_MS = WAIT_MS
+        self.server = server
 
     def settings(self) -> dict[str, Any]:
         return {"driver": "http", "url": self.server.base}

@@ -31,7 +31,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-const pause = 2 * time.Millisecond
+const pause = 10 * time.Millisecond
 
 func main() {
 	address := "127.0.0.1:" + os.Args[1]
