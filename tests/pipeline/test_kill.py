@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 KILL_ALL, KILL_DRIVER = "all", "driver"
-BATCHES = 8
+BATCHES = 6
 """Of a query, about: there is always one that is not done."""
 STEPS_MAX = 8
 """New files of logs and checkpoints before the process is killed, at the most: a batch leaves more."""
@@ -36,7 +36,7 @@ PATIENCE_S = 600.0
 @pytest.mark.parametrize(
     ("messages", "kills", "delay_s_max"),
     [
-        (6_000, (KILL_ALL, KILL_DRIVER), 0.5),
+        (4_000, (KILL_ALL, KILL_DRIVER), 0.5),
         pytest.param(500_000, (None,) * 5, 1.5, marks=pytest.mark.long),
     ],
 )

@@ -64,7 +64,7 @@ def test_a_paused_group_is_told_of_until_it_goes_on(start_server: StartServer, o
 
 
 def test_a_part_that_was_killed_is_shown_and_so_is_its_return(open_page: OpenPage, tmp_path: Path) -> None:
-    with platform(tmp_path, *LIGHT, UP_RESTART_BASE_MS="8000") as up:
+    with platform(tmp_path, *LIGHT, UP_RESTART_BASE_MS="5000") as up:
         up.wait_for("^open http")
         page = open_page(up.part("broker").url)
         row = page.get_by_role("region", name="what runs").get_by_role("row").filter(has_text="slips")
