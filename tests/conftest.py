@@ -21,7 +21,7 @@ from hypothesis import settings
 
 from slipstream.cli.logs import JsonFormatter, TextFormatter
 from tests.run_services import RunServices
-from tests.scheduling import ModulesAndGroups, group_of, weight, write_groups
+from tests.scheduling import ModulesAndGroups, weight, write_groups
 from tests.server_process import ServerProcess
 
 # How long an example takes is no reason to fail: the machine is shared.
@@ -57,8 +57,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that use a heavy fixture, and put first what takes longest; the order stays random otherwise."""
     for item in items:
-        if group := group_of(item):
-            item.add_marker(group)
+        for name in ("spark", "browser"):
+            if name in getattr(item, "fixturenames", ()):
+                item.add_marker(name)
     items.sort(key=weight)
 
 

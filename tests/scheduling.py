@@ -1,6 +1,7 @@
 """How xdist distributes the tests: those that share a heavy fixture in a row on one worker, and so those of a module.
 
 Tests that start a Java of their own are on the worker of the Spark session: two at once would be slower than in turn.
+Those on a cluster are on another one, or that worker would be the last to end.
 
 The groups of xdist 3.8 are not used: they rename tests, which pytest 9.2 ignores.
 """
@@ -16,20 +17,22 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-HEAVY = ("spark", "browser")
-"""Names of fixtures that take long to build, and of the marks of the tests that use them."""
+GROUPS = {"cluster": "cluster", "connect": "cluster", "spark": "spark", "browser": "browser"}
+"""For each fixture that takes long to build the group of the tests that use it."""
+ORDER = ("spark", "browser", "cluster")
 
 
 def group_of(item: pytest.Item) -> str | None:
-    """Return the heavy fixture that a test uses; with the mark of one, it uses as much."""
+    """Return the group of a test: by its fixtures, or by the mark `spark` where it starts a Java of its own."""
     fixtures = getattr(item, "fixturenames", ())
-    return next((name for name in HEAVY if name in fixtures or item.get_closest_marker(name)), None)
+    found = next((group for name, group in GROUPS.items() if name in fixtures), None)
+    return found or ("spark" if item.get_closest_marker("spark") else None)
 
 
 def weight(item: pytest.Item) -> int:
     """Return the place of a test in the run: the groups take longest and come first."""
     group = group_of(item)
-    return len(HEAVY) if group is None else HEAVY.index(group)
+    return len(ORDER) if group is None else ORDER.index(group)
 
 
 def write_groups(file: Path, worker: str, items: Iterable[pytest.Item]) -> None:

@@ -1,4 +1,4 @@
-"""`slipstream bus tap` and `slipstream bus doctor`, as processes, on engines that really run."""
+"""`slipstream bus tap`, as a process, and `slipstream bus doctor`, on engines that really run."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
 from slipstream.bus import Bus, Message, Reject, open_bus
+from slipstream.cli import main
 from tests.bus.recorder import Recorder
 from tests.bus.sites import make_site
 from tests.bus.sites.http import HttpSite
@@ -37,13 +40,15 @@ def environment() -> dict[str, str]:
     return {**kept, "NO_COLOR": "1"}
 
 
-def run(*arguments: str, variables: dict[str, str], expect: int = 0) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "slipstream", "bus", *arguments]
-    ended = subprocess.run(
-        command, env={**environment(), **variables}, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert ended.returncode == expect, f"{ended.returncode}\n{ended.stdout}\n{ended.stderr}"
-    assert "Traceback" not in ended.stderr
+def run(*arguments: str, variables: dict[str, str], expect: int = 0) -> Result:
+    """Run a command in this process, on a thread: that of the test may have an event loop."""
+    ours = {name: None for name in os.environ if name not in environment()}
+    with ThreadPoolExecutor(1) as thread:
+        invoked = thread.submit(
+            CliRunner().invoke, main, ("bus", *arguments), env={**ours, **variables, "NO_COLOR": "1"}
+        )
+    ended = invoked.result()
+    assert ended.exit_code == expect, f"{ended.exit_code}\n{ended.output}\n{ended.exception!r}"
     return ended
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def test_many_small_batches_of_several_runs_come_to_the_same_as_one(spark: SparkSession, tmp_path: Path) -> None:
-    """Topics and partitions come to be between two runs, one run finds nothing new, and midnight passes."""
+    """Topics and partitions come to be between two runs, and midnight passes."""
     said = list(story(500))
     with MemoryBroker(start=BEFORE_MIDNIGHT) as broker, Client(broker.url) as client:
 
@@ -27,7 +27,6 @@ def test_many_small_batches_of_several_runs_come_to_the_same_as_one(spark: Spark
             client.create_topic(topic, PARTITIONS[topic])
         late = next(iter(PARTITIONS))
         produce(client, [one for one in said[:250] if one.topic != late])
-        run()
         run()
         client.create_topic(late, PARTITIONS[late])
         for part in range(250, 500, 50):
