@@ -62,7 +62,7 @@ def day_of(pipeline: Pipeline) -> dt.date:
 
 
 def test_a_day_that_was_decoded_wrongly_comes_right(pipeline: Pipeline, right: Path) -> None:
-    """An older release has left rows out, counted them for nobody, and read another host and another step."""
+    """As if an older release had left rows out, counted them for another tenant, and read another host and step."""
     folder = pipeline.folder
     folder.delete(TABLES["job_status"], "partition = 1")
     folder.delete(TABLES["slip_events"], "kind = 'finished'")

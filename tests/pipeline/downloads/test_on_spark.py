@@ -45,7 +45,7 @@ def test_there_are_as_many_slots_as_spark_has_cores(spark: SparkSession, tmp_pat
 async def test_each_resource_ends_where_it_does_with_an_ordinary_worker(
     spark: SparkSession, driver: str, tmp_path: Path
 ) -> None:
-    """What takes all the time there is does so on http only: the engine makes no difference to it."""
+    """Downloads that run into the timeout are tried on http only: the engine makes no difference to them."""
     settings: dict[str, Any] = {"max_attempts": 3, "total_timeout_ms": 3_000 if driver == "http" else 20_000}
     ends = {name: end for name, end in ENDS.items() if driver == "http" or name not in SLOW}
     async with at_work(tmp_path, spark, driver, **settings) as (lab, server):
