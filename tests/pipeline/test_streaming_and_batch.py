@@ -1,4 +1,4 @@
-"""Where one batch or run ends and the next begins makes no difference."""
+"""The boundaries of batches and of runs make no difference to the tables."""
 
 from __future__ import annotations
 
