@@ -49,6 +49,8 @@ def run(*arguments: str, variables: dict[str, str], expect: int = 0) -> Result:
         )
     ended = invoked.result()
     assert ended.exit_code == expect, f"{ended.exit_code}\n{ended.output}\n{ended.exception!r}"
+    assert ended.exception is None or isinstance(ended.exception, SystemExit), "a process would show a traceback"
+    assert "Traceback" not in ended.stderr
     return ended
 
 
