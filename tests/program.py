@@ -7,9 +7,13 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from tests.forked import Forked
 
 PATIENCE_S = 120.0
 """Spark takes its time to start, and the machine is shared."""
@@ -30,18 +34,17 @@ class Program:
         self._news = threading.Condition()
         self._is_silent = False
         """There is nobody left who could say something."""
-        self.process = subprocess.Popen(
-            command,
-            env=environment,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        self.process = self._start(command, environment, folder)
         self._reader = threading.Thread(target=self._read, args=(log or Path(os.devnull),), daemon=True)
         self._reader.start()
+
+    def _start(
+        self, command: Sequence[str], environment: Mapping[str, str] | None, folder: Path | None
+    ) -> Forked | subprocess.Popen[str]:
+        streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "start_new_session": True}
+        if command[0] == sys.executable:
+            return Forked(command, env=environment, cwd=folder, **streams)
+        return subprocess.Popen(command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, text=True, **streams)
 
     def _read(self, log: Path) -> None:
         assert self.process.stdout is not None

@@ -21,6 +21,8 @@ from typing import Any, Self
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.forked import Forked
+
 
 class ServerProcess:
     """Started on a free port; `base` is its address once `start` has returned."""
@@ -29,7 +31,7 @@ class ServerProcess:
         self.data = data
         self.arguments = arguments
         self.port = 0
-        self.process: subprocess.Popen[str] | None = None
+        self.process: Forked | None = None
         self.client = httpx.Client(timeout=10, verify=False)
         self.log: list[str] = []
         self._logged = threading.Condition()
@@ -50,10 +52,9 @@ class ServerProcess:
     def start(self) -> None:
         """Returns when it listens; raises with its log if it ends instead."""
         command = [sys.executable, "-m", "slipstream", "serve", "--port", str(self.port), "--data", str(self.data)]
-        self.process = subprocess.Popen(
+        self.process = Forked(
             [*command, *self.arguments],
             stderr=subprocess.PIPE,
-            text=True,
             env={name: value for name, value in os.environ.items() if not name.startswith("SLIPSTREAM_")},
         )
         self._is_listening = False
@@ -64,7 +65,7 @@ class ServerProcess:
             raise AssertionError("the server did not start:\n" + "".join(self.log))
         self._let_go()
 
-    def _read_log(self, process: subprocess.Popen[str], listening: threading.Event) -> None:
+    def _read_log(self, process: Forked, listening: threading.Event) -> None:
         assert process.stderr is not None
         with process.stderr as lines:
             for line in lines:

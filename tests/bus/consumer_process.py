@@ -5,30 +5,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 from tests.bus.sites.site import Site
+from tests.forked import Forked
 
 ROOT = Path(__file__).parent.parent.parent
 
 
 class ConsumerProcess:
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: Forked) -> None:
         self._process = process
 
     async def line(self) -> str:
         """The next it says; "" at its end."""
         assert self._process.stdout is not None
-        return (await self._process.stdout.readline()).decode().strip()
+        return (await asyncio.to_thread(self._process.stdout.readline)).strip()
 
     async def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
-        assert self._process.stdout is not None
-        await self._process.stdout.read()
-        await self._process.wait()
+        if self._process.returncode is not None:
+            return
+        self._process.kill()
+        await asyncio.to_thread(self._process.communicate)
 
 
 @contextlib.asynccontextmanager
@@ -36,15 +37,9 @@ async def consuming(
     site: Site, topic: str, group: str, *, ack_deadline: float, max_deliver: int = 5
 ) -> AsyncIterator[ConsumerProcess]:
     """Listens when this is entered."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "tests.bus.consumer_app",
-        topic,
-        group,
-        str(ack_deadline),
-        str(max_deliver),
-        stdout=asyncio.subprocess.PIPE,
+    process = Forked(
+        [sys.executable, "-m", "tests.bus.consumer_app", topic, group, str(ack_deadline), str(max_deliver)],
+        stdout=subprocess.PIPE,
         cwd=ROOT,
         env={**os.environ, **site.environment()},
     )

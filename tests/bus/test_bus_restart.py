@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -19,6 +19,7 @@ from tests.bus.sites import make_site
 from tests.bus.sites.site import Site
 from tests.bus.test_bus_follow import numbers, publish, skip_without_log, take
 from tests.client.loop import in_loop
+from tests.forked import Forked
 
 
 @pytest.fixture(scope="module", params=[driver for driver in DRIVERS if driver != "embedded"])
@@ -196,25 +197,21 @@ asyncio.run(main(sys.argv[1]))
 async def test_the_embedded_broker_keeps_what_it_confirmed_when_its_process_is_killed(topic: str) -> None:
     site = make_site("embedded")
     try:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-c",
-            EMBEDDED,
-            topic,
-            stdout=asyncio.subprocess.PIPE,
+        process = Forked(
+            [sys.executable, "-c", EMBEDDED, topic],
+            stdout=subprocess.PIPE,
             cwd=ROOT,
             env={**os.environ, **site.environment()},
         )
         assert process.stdout is not None
-        confirmed = [(await process.stdout.readline()).strip() for _ in range(50)]
-        process.send_signal(signal.SIGKILL)
-        confirmed += (await process.stdout.read()).split()[:-1]  # the last line may be half of one
-        await process.wait()
+        confirmed = [process.stdout.readline().strip() for _ in range(50)]
+        process.kill()
+        confirmed += process.communicate()[0].split()[:-1]  # the last line may be half of one
         async with open_bus(registry=CollectorRegistry(), **site.settings()) as bus:
             handler = Recorder()
             await bus.subscribe(topic, "shipping", handler)
             await handler.have(len(confirmed))
-            assert handler.data[: len(confirmed)] == confirmed
+            assert handler.data[: len(confirmed)] == [number.encode() for number in confirmed]
     finally:
         site.close()
 
@@ -247,17 +244,14 @@ asyncio.run(main())
 
 @in_loop
 async def test_a_service_that_is_told_to_stop_finishes_what_it_has(site: Site, topic: str) -> None:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        SERVICE,
-        topic,
-        stdout=asyncio.subprocess.PIPE,
+    process = Forked(
+        [sys.executable, "-c", SERVICE, topic],
+        stdout=subprocess.PIPE,
         cwd=ROOT,
         env={**os.environ, **site.environment()},
     )
     assert process.stdout is not None
-    assert await process.stdout.readline() == b"begun\n"
-    process.send_signal(signal.SIGTERM)
-    assert (await process.stdout.read()).split() == [b"done", b"closed"]
-    assert await process.wait() == 0
+    assert await asyncio.to_thread(process.stdout.readline) == "begun\n"
+    process.terminate()
+    said, _ = await asyncio.to_thread(process.communicate)
+    assert (said.split(), process.returncode) == (["done", "closed"], 0)

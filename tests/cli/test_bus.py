@@ -24,6 +24,7 @@ from tests.bus.sites import make_site
 from tests.bus.sites.http import HttpSite
 from tests.bus.sites.site import Site
 from tests.client.loop import in_loop
+from tests.forked import Forked
 
 
 @pytest.fixture(scope="module", params=["http", "nats", "pubsub"])
@@ -55,12 +56,10 @@ def run(*arguments: str, variables: dict[str, str], expect: int = 0) -> Result:
 
 
 @contextlib.contextmanager
-def tapping(site: Site, *arguments: str, stdout: int = subprocess.PIPE) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def tapping(site: Site, *arguments: str, stdout: int = subprocess.PIPE) -> Iterator[tuple[Forked, str]]:
     """A tap that listens, and what it said of itself."""
     command = [sys.executable, "-m", "slipstream", "bus", "tap", *arguments]
-    with subprocess.Popen(
-        command, env={**environment(), **site.environment()}, stdout=stdout, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with Forked(command, env={**environment(), **site.environment()}, stdout=stdout, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         try:
             yield process, process.stderr.readline()

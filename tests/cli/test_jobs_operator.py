@@ -7,7 +7,6 @@ import http.server
 import json
 import os
 import pty
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from click.shell_completion import ShellComplete
 from slipstream.cli import main
 from slipstream.cli.jobs_submit import manifest_of
 from tests.cli.job_site import Jobs, Process, Web, running, until, web_server
+from tests.forked import Forked
 from tests.program import Program
 from tests.server_process import ServerProcess
 
@@ -228,7 +228,7 @@ def test_on_a_terminal_there_are_bars(jobs: Jobs, partial: str) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "slipstream", "jobs", "watch", partial, "--service", jobs.url]
     environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "160"}
-    with subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environment) as process:
+    with Forked(command, stdout=theirs, stderr=theirs, env=environment) as process:
         os.close(theirs)
         shown = b""
         try:

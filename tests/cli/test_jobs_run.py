@@ -11,6 +11,7 @@ import pytest
 
 from tests.bus.sites.nats import NatsSite
 from tests.cli.job_site import Jobs, Web, environment, running, until, web_server
+from tests.forked import run
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +22,7 @@ def web() -> Iterator[Web]:
 
 def ended(directory: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "slipstream", "jobs", *arguments]
-    given = environment(directory, **variables)
-    return subprocess.run(command, cwd=directory, env=given, capture_output=True, text=True, timeout=60, check=False)
+    return run(command, cwd=directory, env=environment(directory, **variables))
 
 
 def refused(directory: Path, *arguments: str, **variables: str) -> str:

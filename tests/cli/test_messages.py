@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.commands import Commands
+from tests.forked import Forked
 
 
 def test_one_message_is_stored_and_its_place_said(cli: Commands) -> None:
@@ -68,8 +69,8 @@ def test_an_import_goes_on_where_it_was_interrupted(cli: Commands) -> None:
     assert cli.json("produce", cli.topic, "--skip-lines", "2", stdin=b"a\nb\nc\n") == {"topic": cli.topic, "stored": 1}
     command = [sys.executable, "-m", "slipstream", "produce", cli.topic]
     environment = os.environ | {"SLIPSTREAM_URL": cli.server.base}
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
+    with Forked(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
     ) as process:
         assert process.stdin is not None
         process.stdin.write("d\ne\n")
@@ -85,9 +86,7 @@ def test_an_import_goes_on_where_it_was_interrupted(cli: Commands) -> None:
 def test_a_topic_that_is_missing_is_said_before_anything_is_read(cli: Commands) -> None:
     command = [sys.executable, "-m", "slipstream", "produce", "nowhere"]
     environment = os.environ | {"SLIPSTREAM_URL": cli.server.base}
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
-    ) as process:
+    with Forked(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
         assert process.stderr is not None
         assert "nowhere" in process.stderr.read(), "its stdin is still open"
     assert process.returncode == 3
@@ -132,7 +131,7 @@ def test_consume_without_a_group_shows_what_comes_and_takes_nothing(cli: Command
     cli.run("produce", cli.topic, "before")
     command = [sys.executable, "-m", "slipstream", "consume", cli.topic, "--max", "3", "--json"]
     environment = os.environ | {"SLIPSTREAM_URL": cli.server.base}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:
+    with Forked(command, stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None
         sent, deadline = 0, time.monotonic() + 120
         while process.poll() is None and time.monotonic() < deadline:  # it begins at the end, whenever it has started
@@ -187,7 +186,7 @@ def test_a_watcher_that_closes_the_pipe_ends_it_quietly(cli: Commands) -> None:
     reader, writer = os.pipe()
     environment = os.environ | {"SLIPSTREAM_URL": cli.server.base}
     command = [sys.executable, "-m", "slipstream", "consume", cli.topic, "--json"]
-    with subprocess.Popen(command, env=environment, stdout=writer, stderr=subprocess.PIPE, text=True) as watcher:
+    with Forked(command, env=environment, stdout=writer, stderr=subprocess.PIPE) as watcher:
         os.close(writer)
         os.close(reader)
         while watcher.poll() is None:  # it tells nobody when it has begun to watch
@@ -200,8 +199,8 @@ def test_a_pipe_without_end_does_not_go_on_when_nothing_can_be_stored(cli: Comma
     """Nobody would hear of it before the end, and there is none."""
     environment = os.environ | {"SLIPSTREAM_URL": cli.server.base}
     command = [sys.executable, "-m", "slipstream", "produce", cli.topic]
-    with subprocess.Popen(
-        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    with Forked(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as producer:
         assert producer.stdin is not None
         assert producer.stderr is not None
@@ -224,7 +223,7 @@ def test_a_terminal_shows_how_much_of_a_file_is_done(cli: Commands, tmp_path: Pa
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "slipstream", "produce", cli.topic, "--file", str(lines)]
     environment = os.environ | {"SLIPSTREAM_URL": cli.server.base, "COLUMNS": "100", "TERM": "xterm"}
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=theirs, env=environment):
+    with Forked(command, stdout=subprocess.DEVNULL, stderr=theirs, env=environment):
         os.close(theirs)
         shown = b""
         with contextlib.suppress(OSError):  # how the end of a terminal is told

@@ -18,6 +18,7 @@ from slipstream import __version__
 from slipstream.cli import main
 from slipstream.cli.serve import serve
 from slipstream.settings import describe_settings
+from tests import forked
 from tests.conftest import StartServer
 from tests.server_process import ServerProcess
 
@@ -25,14 +26,8 @@ from tests.server_process import ServerProcess
 def run(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """A command that is expected to end by itself."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SLIPSTREAM_")}
-    return subprocess.run(
-        [sys.executable, "-m", "slipstream", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-        env=clean | {"COLUMNS": "200"} | (environment or {}),
-    )
+    given = clean | {"COLUMNS": "200"} | (environment or {})
+    return forked.run([sys.executable, "-m", "slipstream", *arguments], env=given)
 
 
 def refused(*arguments: str, environment: dict[str, str] | None = None) -> Result:

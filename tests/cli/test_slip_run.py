@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.cli.slips import Slips
+from tests.forked import Forked
 
 ROUTES = """
 routes:
@@ -79,13 +80,12 @@ def environment(directory: Path, **variables: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def running(directory: Path, *arguments: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
+def running(directory: Path, *arguments: str, **variables: str) -> Iterator[Forked]:
+    with Forked(
         [sys.executable, "-m", "slipstream", "slip", *arguments],
         cwd=directory,
         env=environment(directory, **variables),
         stderr=subprocess.PIPE,
-        text=True,
     ) as process:
         try:
             yield process

@@ -16,6 +16,7 @@ from slipstream.pipeline.errors import InvalidPipeline, TablesBusy
 from slipstream.pipeline.looking import NoSuchTable, QueryRefused
 from slipstream.pipeline.report import NoSuchRun
 from slipstream.pipeline.source import ConnectorError
+from tests.forked import run
 from tests.pipeline.sample_tables import END, make_table, place
 
 
@@ -55,7 +56,7 @@ def test_a_table_whose_log_is_broken_is_said_in_a_line(tmp_path: Path, command: 
     make_table(tmp_path, "messages", [place("t", 1, END)])
     (tmp_path / "messages" / "_delta_log" / "00000000000000000001.json").write_text("{")
     arguments = [sys.executable, "-m", "slipstream", *command, "--tables", str(tmp_path)]
-    ran = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    ran = run(arguments)
     assert ran.returncode == 1
     assert ran.stderr.startswith("Error:")
     assert "Traceback" not in ran.stderr

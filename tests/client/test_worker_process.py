@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from slipstream.client import Client
+from tests.forked import Forked
 from tests.server_process import ServerProcess
 
 StartWorker = Callable[..., "WorkerProcess"]
@@ -22,12 +23,11 @@ StartWorker = Callable[..., "WorkerProcess"]
 class WorkerProcess:
     def __init__(self, url: str, topic: str, concurrency: int = 1, lease_ms: int = 10_000, drain_ms: int = 30_000):
         arguments = [url, topic, str(concurrency), str(lease_ms), str(drain_ms)]
-        self.process = subprocess.Popen(
+        self.process = Forked(
             [sys.executable, "-m", "tests.client.worker_app", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
             env=os.environ | {"PYTHONUNBUFFERED": "1"},
         )
 
@@ -51,11 +51,10 @@ class WorkerProcess:
 
     def end_by(self, number: int) -> int:
         """Says it again until it is dead. Not without a pause: that would keep it busy with nothing but signals."""
-        while self.process.poll() is None:
+        while True:
             self.process.send_signal(number)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(0.2)
-        return self.process.returncode
+                return self.process.wait(0.2)
 
     def end(self) -> tuple[int, list[list[str]]]:
         """Its exit code, and what it said last."""

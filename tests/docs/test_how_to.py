@@ -160,6 +160,7 @@ def test_the_client_and_its_streams_go_through_the_proxy(proxy: Proxy, tmp_path:
 
     def run(*arguments: str) -> str:
         command = [sys.executable, "-m", "slipstream", *arguments]
+        # Not forked: the certificates are read when the client is imported.
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True).stdout
 
     run("topic", "create", "orders")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.bus.sites.site import Site
+from tests.forked import Forked, run
 
 APP = Path(__file__).parents[2] / "examples" / "bus_app.py"
 
@@ -36,18 +37,14 @@ def environment(site: Site) -> dict[str, str]:
 
 def test_it_does_its_work_and_ends_the_first_time_and_the_second(environment: dict[str, str]) -> None:
     for _ in range(2):
-        ended = subprocess.run(
-            [sys.executable, str(APP)], env=environment, capture_output=True, text=True, timeout=60, check=False
-        )
+        ended = run([sys.executable, APP], env=environment)
         assert ended.returncode == 0, ended.stderr
         assert sorted(ended.stdout.splitlines()) == SAID, ended.stderr
         assert "Traceback" not in ended.stderr
 
 
 def test_ctrl_c_ends_it_and_the_next_one_does_what_it_left(environment: dict[str, str]) -> None:
-    with subprocess.Popen(
-        [sys.executable, str(APP)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with Forked([sys.executable, APP], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         first = process.stdout.readline()
@@ -56,9 +53,7 @@ def test_ctrl_c_ends_it_and_the_next_one_does_what_it_left(environment: dict[str
         rest, error = process.stdout.read(), process.stderr.read()
     if "all done" not in rest:  # else the signal may have come to an interpreter that was on its way out
         assert (process.returncode, "Traceback" in error) == (0, False), error
-    ended = subprocess.run(
-        [sys.executable, str(APP)], env=environment, capture_output=True, text=True, timeout=60, check=False
-    )
+    ended = run([sys.executable, APP], env=environment)
     said = [*first.splitlines(), *rest.splitlines(), *ended.stdout.splitlines()]
     assert said[-1] == "all done", ended.stderr
     assert set(said) == set(SAID)

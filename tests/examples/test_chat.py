@@ -18,6 +18,7 @@ from aiohttp import web
 from slipstream.slip import open_store
 from tests.bus.sites.site import Site, free_port
 from tests.client.loop import in_loop
+from tests.forked import Forked, run
 
 CHAT = Path(__file__).parents[2] / "examples" / "chat"
 APP = [sys.executable, str(CHAT / "app.py")]
@@ -35,15 +36,7 @@ def environment(directory: Path, **given: str) -> dict[str, str]:
 
 
 def chat(directory: Path, *question: str, typed: str = "", **given: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*APP, *question],
-        env=environment(directory, **given),
-        input=typed,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return run([*APP, *question], env=environment(directory, **given), typed=typed)
 
 
 # With rules
@@ -76,13 +69,12 @@ def test_a_guest_gets_no_documents(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_ends_it(tmp_path: Path) -> None:
-    with subprocess.Popen(
+    with Forked(
         APP,
         env=environment(tmp_path),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from tests.bus.sites.http import HttpSite
 from tests.bus.sites.nats import NatsSite
 from tests.bus.sites.site import Site
 from tests.cli.job_site import Jobs, Web, environment, running, until, web_server
+from tests.forked import run
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "jobs"
 
@@ -25,11 +25,7 @@ def web() -> Iterator[Web]:
 
 def produce(example: str, server: str, url: str) -> str:
     """The job's id, that it prints."""
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / example), server, url], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()[0]
+    return run([sys.executable, EXAMPLES / example, server, url], check=True).stdout.split()[0]
 
 
 @pytest.mark.parametrize(("example", "kind"), [("produce_v2.py", HttpSite), ("produce_nats.py", NatsSite)])
@@ -61,11 +57,5 @@ def test_what_it_publishes_is_downloaded_stored_and_counted(
 
 
 def provision(directory: Path, site: Site) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "slipstream", "jobs", "provision"],
-        env=environment(directory, **site.environment()),
-        cwd=directory,
-        capture_output=True,
-        timeout=60,
-        check=True,
-    )
+    command = [sys.executable, "-m", "slipstream", "jobs", "provision"]
+    run(command, env=environment(directory, **site.environment()), cwd=directory, check=True)

@@ -9,24 +9,23 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked import Forked, run
 from tests.server_process import ServerProcess
 
 WORKER = Path(__file__).parents[2] / "examples" / "worker.py"
 
 
 @pytest.fixture
-def worker(server: ServerProcess) -> Iterator[subprocess.Popen[str]]:
+def worker(server: ServerProcess) -> Iterator[Forked]:
     server.create("orders", 2)
     command = [sys.executable, str(WORKER), server.base, "orders", "billing", "worker-1"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = Forked(command, stdout=subprocess.PIPE)
     yield process
     process.kill()
     process.communicate()
 
 
-def test_the_worker_finishes_everything_though_its_server_is_killed(
-    server: ServerProcess, worker: subprocess.Popen[str]
-) -> None:
+def test_the_worker_finishes_everything_though_its_server_is_killed(server: ServerProcess, worker: Forked) -> None:
     assert worker.stdout is not None
     seen: set[str] = set()
     for round_number in range(2):
@@ -45,6 +44,6 @@ def test_the_worker_finishes_everything_though_its_server_is_killed(
 
 def test_a_worker_for_a_topic_that_is_not_there_says_why_it_ends(shared: ServerProcess) -> None:
     command = [sys.executable, str(WORKER), shared.base, "nowhere", "billing", "worker-1"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    ended = run(command)
     assert ended.returncode == 1
     assert "topic does not exist" in ended.stderr

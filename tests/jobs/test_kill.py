@@ -8,6 +8,7 @@ import hashlib
 import os
 import random
 import re
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.bus.sites import make_site
 from tests.bus.sites.site import free_port
 from tests.chance import chance
 from tests.client.loop import in_loop_for
+from tests.forked import Forked
 from tests.jobs.hostile_server import HostileServer, body, hostile_server
 from tests.jobs.lab import laboratory, manifest
 
@@ -44,26 +46,20 @@ class Crew:
         self._command = command
         self._environment = {**os.environ, **ENVIRONMENT, **environment}
         self._chance = chance()
-        self._started: list[asyncio.subprocess.Process] = []
-        self._ready: list[asyncio.subprocess.Process] = []
+        self._started: list[Forked] = []
+        self._ready: list[Forked] = []
 
     async def start(self) -> str:
         """Returns what it says when it is ready."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "slipstream",
-            "jobs",
-            *self._command,
-            "--log-level",
-            "error",
-            stderr=asyncio.subprocess.PIPE,
+        process = Forked(
+            [sys.executable, "-m", "slipstream", "jobs", *self._command, "--log-level", "error"],
+            stderr=subprocess.PIPE,
             cwd=ROOT,
             env=self._environment,
         )
         self._started.append(process)
         assert process.stderr is not None
-        said = (await process.stderr.readline()).decode()
+        said = await asyncio.to_thread(process.stderr.readline)
         assert "stop with SIGTERM" in said, said
         self._ready.append(process)
         return said
@@ -78,10 +74,10 @@ class Crew:
         for process in self._started:
             await self._kill(process)
 
-    async def _kill(self, process: asyncio.subprocess.Process) -> None:
+    async def _kill(self, process: Forked) -> None:
         if process.returncode is None:
             process.kill()
-            await process.communicate()
+            await asyncio.to_thread(process.communicate)
 
 
 @contextlib.asynccontextmanager

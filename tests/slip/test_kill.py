@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import os
 import random
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -22,6 +23,7 @@ from tests.bus.recorder import Recorder
 from tests.bus.sites import make_site
 from tests.chance import chance
 from tests.client.loop import in_loop_for
+from tests.forked import Forked
 
 ROOT = Path(__file__).parent.parent.parent
 LONG = (pytest.mark.long, pytest.mark.timeout(900))
@@ -39,23 +41,20 @@ class Crew:
 
     def __init__(self, environment: dict[str, str]) -> None:
         self._environment = {**os.environ, **ENVIRONMENT, **environment}  # the last counts
-        self._processes: list[tuple[str, asyncio.subprocess.Process]] = []
+        self._processes: list[tuple[str, Forked]] = []
         self._chance = chance()
 
     async def start(self, role: str) -> None:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "tests.slip.service_app",
-            role,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
+        process = Forked(
+            [sys.executable, "-m", "tests.slip.service_app", role],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
             cwd=ROOT,
             env=self._environment,
         )
         self._processes.append((role, process))
         assert process.stdout is not None
-        assert (await process.stdout.readline()).strip() == b"ready"
+        assert (await asyncio.to_thread(process.stdout.readline)).strip() == "ready"
 
     async def kill_one(self) -> str:
         """Without a word. Returns what it was."""
@@ -65,7 +64,7 @@ class Crew:
 
     async def deaths(self, count: int) -> None:
         """Return when so many have ended by their own hand, and check that the others have not."""
-        ends = [asyncio.ensure_future(process.wait()) for _, process in self._processes]
+        ends = [asyncio.ensure_future(asyncio.to_thread(process.wait)) for _, process in self._processes]
         for end in itertools.islice(asyncio.as_completed(ends), count):
             await end
         alive = [end for end in ends if not end.done()]
@@ -78,12 +77,9 @@ class Crew:
             await self._kill(process)
         self._processes.clear()
 
-    async def _kill(self, process: asyncio.subprocess.Process) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        assert process.stdout is not None
-        await process.stdout.read()
-        await process.wait()
+    async def _kill(self, process: Forked) -> None:
+        process.kill()
+        await asyncio.to_thread(process.communicate)
 
 
 @contextlib.asynccontextmanager

@@ -12,6 +12,7 @@ from typing import Any
 from slipstream.bus import Message
 from slipstream.slip import Router, Work, Worker, serving, submit
 from tests.client.loop import in_loop
+from tests.forked import Forked
 from tests.slip.lab import fast, table
 
 PROGRAM = """\
@@ -60,7 +61,7 @@ async def test_a_program_serves_while_it_does_something_else() -> None:
 
 def test_a_service_ends_when_it_is_told_to(tmp_path: Path) -> None:
     (tmp_path / "service.py").write_text(PROGRAM)
-    with subprocess.Popen([sys.executable, "service.py"], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+    with Forked([sys.executable, "service.py"], cwd=tmp_path, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         process.send_signal(signal.SIGTERM)

@@ -1,0 +1,233 @@
+"""Programs in Python as processes that are forked from one that has imported Slipstream.
+
+Most of the time of a short command is the start of Python and its imports, and a test run has hundreds of commands. A
+forked process has a pid, signals, streams, an environment and a directory of its own, and is killed like any other.
+A test of what a command imports, or of the interpreter's options, uses `subprocess` instead.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import multiprocessing
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import IO, Any, Self
+
+Stream = int | IO[Any] | None
+
+_method = multiprocessing.get_context("forkserver")
+_method.set_forkserver_preload(
+    # Without those that begin threads, which a fork would not take along: numpy, grpc.
+    [
+        "slipstream.bus.drivers.embedded",
+        "slipstream.bus.drivers.http",
+        "slipstream.bus.drivers.nats",
+        "slipstream.cli.main",
+        "slipstream.client",
+        "slipstream.console",
+        "slipstream.demo",
+        "slipstream.health",
+        "slipstream.jobs.server",
+        "slipstream.jobs.service",
+        "slipstream.server",
+        "slipstream.slip.oversight",
+        "slipstream.telemetry",
+        "slipstream.up",
+        "uvicorn.lifespan.off",
+        "uvicorn.protocols.http.httptools_impl",
+        "uvloop",
+        "yaml",
+    ]
+)
+_one_at_a_time = threading.Lock()
+"""Starting a process asks all others whether they have ended, which only one thread may do."""
+
+
+class Forked:
+    """A program that runs, with the interface of `subprocess.Popen` for text.
+
+    The command is as for `subprocess`: the interpreter, then `-m module`, `-c code` or the path of a script.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        stdin: Stream = subprocess.DEVNULL,
+        stdout: Stream = None,
+        stderr: Stream = None,
+        start_new_session: bool = False,
+    ) -> None:
+        interpreter, *words = map(str, command)
+        assert interpreter == sys.executable, f"not a program in Python: {command}"
+        self.args = [interpreter, *words]
+        self.returncode: int | None = None
+        self.stdin: IO[str] | None = None
+        self.stdout: IO[str] | None = None
+        self.stderr: IO[str] | None = None
+        theirs: list[int] = []
+        if stdin == subprocess.PIPE:
+            end, ours = os.pipe()
+            theirs.append(end)
+            self.stdin = os.fdopen(ours, "w")
+        else:
+            theirs.append(_duplicate(stdin, 0, os.O_RDONLY))
+        if stdout == subprocess.PIPE:
+            ours, end = os.pipe()
+            theirs.append(end)
+            self.stdout = os.fdopen(ours)
+        else:
+            theirs.append(_duplicate(stdout, 1, os.O_WRONLY))
+        if stderr == subprocess.PIPE:
+            ours, end = os.pipe()
+            theirs.append(end)
+            self.stderr = os.fdopen(ours)
+        else:
+            theirs.append(_duplicate(theirs[1] if stderr == subprocess.STDOUT else stderr, 2, os.O_WRONLY))
+        # A connection is how multiprocessing hands over a file descriptor.
+        streams = [Connection(end) for end in theirs]
+        self._process = _method.Process(
+            target=_run,
+            args=(words, dict(os.environ if env is None else env), cwd or Path.cwd(), streams, start_new_session),
+            daemon=True,  # ends with the process of the tests
+        )
+        with _one_at_a_time:
+            self._process.start()
+        for stream in streams:
+            stream.close()
+        assert self._process.pid is not None
+        self.pid: int = self._process.pid
+
+    def poll(self) -> int | None:
+        with _one_at_a_time:
+            self.returncode = self._process.exitcode
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        wait([self._process.sentinel], timeout)
+        code = self.poll()
+        if code is None:
+            assert timeout is not None
+            raise subprocess.TimeoutExpired(self.args, timeout)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self, typed: str | None = None, timeout: float | None = None) -> tuple[str, str]:
+        """Type a text, read until the program closes its streams, and wait for its end."""
+        with ThreadPoolExecutor(2) as threads:
+            reading = [threads.submit(_read_all, stream) for stream in (self.stdout, self.stderr)]
+            if self.stdin:
+                with contextlib.suppress(BrokenPipeError), self.stdin:
+                    self.stdin.write(typed or "")
+            try:
+                self.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self.kill()  # or reading would never end
+                raise
+            out, err = (done.result() for done in reading)
+        return out, err
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for stream in (self.stdin, self.stdout, self.stderr):
+            if stream:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+        self.wait()
+
+
+def run(
+    command: Sequence[str | Path],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    typed: str | None = None,
+    timeout: float = 60,
+    check: bool = False,
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, and return what it wrote."""
+    pipe = subprocess.PIPE
+    stdin = subprocess.DEVNULL if typed is None else pipe
+    with Forked(command, env=env, cwd=cwd, stdin=stdin, stdout=pipe, stderr=pipe) as program:
+        out, err = program.communicate(typed, timeout)
+    assert program.returncode is not None
+    ended = subprocess.CompletedProcess(program.args, program.returncode, out, err)
+    if check:
+        assert program.returncode == 0, f"{program.args} ended with {program.returncode}:\n{out}{err}"
+    return ended
+
+
+def _read_all(stream: IO[str] | None) -> str:
+    if stream is None:
+        return ""
+    with stream:
+        return stream.read()
+
+
+def _duplicate(stream: Stream, inherited: int, mode: int) -> int:
+    if stream == subprocess.DEVNULL:
+        return os.open(os.devnull, mode)
+    if stream is None:
+        return os.dup(inherited)
+    return os.dup(stream if isinstance(stream, int) else stream.fileno())
+
+
+def _run(
+    words: list[str], environment: dict[str, str], folder: Path, streams: list[Connection], new_session: bool
+) -> None:
+    """Do in the forked process what the interpreter does with such a command."""
+    for number, stream in enumerate(streams):
+        os.dup2(stream.fileno(), number)
+        stream.close()
+    if new_session:
+        os.setsid()
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    at_once = bool(environment.get("PYTHONUNBUFFERED"))
+    sys.stdin = os.fdopen(0, closefd=False)
+    sys.stdout = os.fdopen(1, "w", buffering=1 if at_once or os.isatty(1) else -1, closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    first, *rest = words
+    sys.path[:0] = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    try:
+        if first == "-m":
+            sys.path.insert(0, str(folder))
+            sys.argv = rest
+            runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+        elif first == "-c":
+            sys.path.insert(0, "")
+            sys.argv = ["-c", *rest[1:]]
+            exec(compile(rest[0], "<string>", "exec"), {"__name__": "__main__"})
+        else:
+            assert not first.startswith("-"), f"an option of the interpreter is not obeyed here: {first}"
+            sys.path.insert(0, str(Path(first).parent))
+            sys.argv = words
+            runpy.run_path(first, run_name="__main__")
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        atexit._run_exitfuncs()
