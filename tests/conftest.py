@@ -6,6 +6,7 @@ the browser; of the rest, those of one module do. Servers that a test leaves alo
 
 from __future__ import annotations
 
+import gc
 import itertools
 import logging
 import os
@@ -68,6 +69,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     workerinput = getattr(session.config, "workerinput", None)
     if workerinput:
         write_groups(session.config.stash[SERVICES].folder / GROUPS, workerinput["workerid"], session.items)
+    gc.freeze()  # modules and tests stay to the end: the garbage collector need not look through them again
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -197,6 +197,7 @@ class ServerProcess:
         deadline = time.monotonic() + 30
         while (found := self.metric(name, **labels)) != expected:
             assert time.monotonic() < deadline, f"{name} {labels} is {found}, not {expected}"
+            time.sleep(0.01)
 
     def connect(self, timeout: float = 10) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=timeout)

@@ -76,7 +76,7 @@ def test_an_import_goes_on_where_it_was_interrupted(cli: Commands) -> None:
         process.stdin.write("d\ne\n")
         process.stdin.flush()
         while len(cli.lines("read", cli.topic)) < 3:
-            pass
+            time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=30)
     assert process.returncode == 130
@@ -207,7 +207,7 @@ def test_a_pipe_without_end_does_not_go_on_when_nothing_can_be_stored(cli: Comma
         producer.stdin.write("first\n")
         producer.stdin.flush()
         while not cli.lines("read", cli.topic):
-            pass
+            time.sleep(0.01)
         cli.run("topic", "delete", cli.topic, "--confirm", cli.topic)
         with pytest.raises(BrokenPipeError):  # more than a pipe and a producer hold
             producer.stdin.write("more\n" * 1_000_000)

@@ -53,4 +53,4 @@ async def _limited(story: Coroutine[Any, Any, None], limit_s: float) -> None:
 async def until(question: Callable[[], Awaitable[bool]]) -> None:
     """Asks again and again: for what the server tells nobody by itself. A test that waits for ever is ended above."""
     while not await question():
-        pass
+        await asyncio.sleep(0.01)

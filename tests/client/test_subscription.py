@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 
 import msgspec
 import pytest
@@ -191,7 +192,7 @@ async def test_a_function_in_a_thread_can_ask_whether_its_message_is_anothers(
     def handle(message: Message) -> None:
         began.set()
         while not message.lease_lost:
-            pass
+            time.sleep(0.01)
         gave_up.set()
 
     async with between(shared.base) as middle, app.client, AsyncClient(shared.base) as other:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ def test_the_worker_enriches_what_it_can(server: ServerProcess, tmp_path: Path) 
             done = client.scan("tasks.done", follow=True)
             assert {next(done).value, next(done).value} == {json.dumps(task).encode() for task in tasks[:2]}
             while not any(topic.name == "dlq.tasks.enrich" for topic in client.topics()):
-                pass
+                time.sleep(0.01)
         (letter,) = client.dead_letters("tasks.enrich")
         assert letter.envelope.dlq is not None
         assert letter.envelope.dlq.last_error == "a task without a customer"
@@ -54,6 +55,7 @@ def finished(client: Client) -> None:
         groups = client.groups("invoices")
         if groups and not groups[0].lag:
             return
+        time.sleep(0.01)
 
 
 def test_every_exception_is_in_the_table_and_no_other() -> None:

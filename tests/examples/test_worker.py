@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,6 +40,7 @@ def test_the_worker_finishes_everything_though_its_server_is_killed(server: Serv
     # The last ack may still be on its way when its message has been printed.
     while 'consumer_lag{group="billing",partition="0",topic="orders"} 0.0' not in (text := server.get("/metrics").text):
         assert worker.poll() is None, text
+        time.sleep(0.01)
     assert len(seen) == 40
 
 

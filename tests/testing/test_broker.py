@@ -115,7 +115,7 @@ def test_a_worker_is_tried_without_waiting(slipstream_broker: MemoryBroker) -> N
             serving = asyncio.create_task(app.serve())
             await tried.wait()
             while not (await client.group("t", "g")).messages[0].last_error:
-                pass
+                await asyncio.sleep(0.01)
             await asyncio.to_thread(slipstream_broker.advance, hours=1)
             await done.wait()
             app.stop()

@@ -25,6 +25,7 @@ def await_segments(v2: V2, count: int, **query: Any) -> Any:
     until = time.monotonic() + 60
     while len((listed := segments(v2, **query))["segments"]) < count:
         assert time.monotonic() < until, f"there are no {count} segments"
+        time.sleep(0.01)
     return listed
 
 
