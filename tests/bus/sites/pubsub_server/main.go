@@ -31,11 +31,20 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-const pause = 10 * time.Millisecond
+// pause is how often a stream looks for messages whose lease has ended; of all others it is told.
+const pause = 50 * time.Millisecond
+
+const expiration = 30 * time.Second
 
 func main() {
 	address := "127.0.0.1:" + os.Args[1]
-	service := &server{GServer: &pstest.NewServer().GServer, streams: map[*stream]bool{}}
+	service := &server{
+		GServer: &pstest.NewServer().GServer,
+		streams: map[*stream]bool{},
+		idle:    map[string]time.Time{},
+		news:    make(chan struct{}),
+	}
+	go service.expire()
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGUSR1, syscall.SIGUSR2)
 	go func() {
@@ -72,6 +81,8 @@ type server struct {
 	*pstest.GServer
 	mu      sync.Mutex
 	streams map[*stream]bool
+	idle    map[string]time.Time // since when a subscription has had no stream
+	news    chan struct{}        // closed, and replaced by another, when there may be something to send
 }
 
 // stream is a subscriber who is connected, with the ids it has and when its lease on each ends.
@@ -94,6 +105,7 @@ func (s *server) StreamingPull(call pb.Subscriber_StreamingPullServer) error {
 	defer func() {
 		s.mu.Lock()
 		delete(s.streams, st)
+		s.idle[st.subscription] = time.Now()
 		s.mu.Unlock()
 	}()
 	ended := make(chan struct{})
@@ -111,6 +123,9 @@ func (s *server) StreamingPull(call pb.Subscriber_StreamingPullServer) error {
 			return nil
 		default:
 		}
+		s.mu.Lock()
+		news := s.news
+		s.mu.Unlock()
 		sent, err := s.send(call, st)
 		if err != nil {
 			return err
@@ -118,6 +133,7 @@ func (s *server) StreamingPull(call pb.Subscriber_StreamingPullServer) error {
 		if !sent {
 			select {
 			case <-ended:
+			case <-news:
 			case <-time.After(pause):
 			}
 		}
@@ -165,6 +181,50 @@ func (s *server) room(st *stream) int {
 	return st.max - len(st.held)
 }
 
+func (s *server) CreateSubscription(ctx context.Context, request *pb.Subscription) (*pb.Subscription, error) {
+	answer, err := s.GServer.CreateSubscription(ctx, request)
+	if err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.idle[request.Name] = time.Now()
+	}
+	return answer, err
+}
+
+// expire deletes subscriptions that nothing reads, as the real service does after 31 days: pstest looks at each one a
+// hundred times a second, and tests leave hundreds of them behind.
+func (s *server) expire() {
+	for range time.Tick(expiration / 10) {
+		s.mu.Lock()
+		for st := range s.streams {
+			delete(s.idle, st.subscription)
+		}
+		for name, since := range s.idle {
+			if time.Since(since) > expiration {
+				delete(s.idle, name)
+				go func(name string) {
+					request := &pb.DeleteSubscriptionRequest{Subscription: name}
+					_, _ = s.DeleteSubscription(context.Background(), request)
+				}(name)
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+func (s *server) Publish(ctx context.Context, request *pb.PublishRequest) (*pb.PublishResponse, error) {
+	answer, err := s.GServer.Publish(ctx, request)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tell()
+	return answer, err
+}
+
+func (s *server) tell() {
+	close(s.news)
+	s.news = make(chan struct{})
+}
+
 func (s *server) Acknowledge(ctx context.Context, request *pb.AcknowledgeRequest) (*empty.Empty, error) {
 	answer, err := s.GServer.Acknowledge(ctx, request)
 	s.lease(request.Subscription, request.AckIds, 0)
@@ -181,6 +241,7 @@ func (s *server) ModifyAckDeadline(ctx context.Context, request *pb.ModifyAckDea
 func (s *server) lease(subscription string, ids []string, seconds int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer s.tell()
 	for st := range s.streams {
 		if st.subscription != subscription {
 			continue
