@@ -13,7 +13,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +54,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ModulesAndGroups(config, log, config.stash[SERVICES].folder / GROUPS)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector from what is collected: it stays to the end, and there is much of it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that use a heavy fixture, and put first what takes longest; the order stays random otherwise."""
@@ -69,7 +84,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     workerinput = getattr(session.config, "workerinput", None)
     if workerinput:
         write_groups(session.config.stash[SERVICES].folder / GROUPS, workerinput["workerid"], session.items)
-    gc.freeze()  # modules and tests stay to the end: the garbage collector need not look through them again
 
 
 def pytest_configure(config: pytest.Config) -> None:
