@@ -11,7 +11,7 @@ import pytest
 
 from slipstream.bus import Message
 from slipstream.bus.opening import Opening
-from slipstream.slip import Event, Itinerary, Router, RoutingStep, Status, Work, Worker, open_store
+from slipstream.slip import Event, Itinerary, Router, RoutingStep, SlipSettings, Status, Work, Worker, open_store
 from slipstream.slip.incoming import why_not_step
 from slipstream.slip.topics import INGRESS, PROGRESS, ROUTER, SIGNALS, default_topic
 from slipstream.slip.tracker import Tracker
@@ -154,7 +154,7 @@ async def test_what_is_no_text_is_passed_by_everywhere(memory_bus: OpenBus, data
             await dead.put(message.json())
 
         async def track(message: Message) -> None:
-            await Tracker(store, 1_000)._note(message)
+            await Tracker(store, SlipSettings())._note(message)
             await tracked.put(message.attempt)
 
         await bus.subscribe("internal.deadletter.v1", "test", keep)

@@ -121,7 +121,7 @@ class RunningRouter:
         self._planning = Planning(self._kit, lambda: router.table, router.planners)
         self._routing = Routing(self._kit, self._planning)
         self._timers = Timers(store, QUEUE, self._run_errand, settings)
-        self._tracker = Tracker(store, settings.ttl_ms) if router.track else None
+        self._tracker = Tracker(store, settings) if router.track else None
         self._tasks: list[asyncio.Task[None]] = []
         self._subscriptions: list[Subscription] = []
 

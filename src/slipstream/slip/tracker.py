@@ -9,6 +9,7 @@ import msgspec
 
 from slipstream.bus import Bus, Message, Subscription
 from slipstream.slip.progress import ENDS, Progress, decode_progress, split_progress
+from slipstream.slip.settings import SlipSettings, subscribe_options
 from slipstream.slip.store import Store
 from slipstream.slip.topics import PROGRESS
 
@@ -20,12 +21,12 @@ GROUP = "slip-tracker"
 class Tracker:
     """Listens to `slip.events` and writes the history of slips into the store."""
 
-    def __init__(self, store: Store, ttl_ms: int) -> None:
+    def __init__(self, store: Store, settings: SlipSettings) -> None:
         self._store = store
-        self._ttl_ms = ttl_ms
+        self._settings = settings
 
     async def start(self, bus: Bus) -> Subscription:
-        return await bus.subscribe(PROGRESS, GROUP, self._note, max_in_flight=256, max_deliver=0)
+        return await bus.subscribe(PROGRESS, GROUP, self._note, subscribe_options(self._settings, max_in_flight=256))
 
     async def _note(self, message: Message) -> None:
         try:
@@ -44,5 +45,5 @@ class Tracker:
             step=progress.step,
             state=progress.kind,
             ended=progress.kind in ENDS,
-            ttl_ms=self._ttl_ms,
+            ttl_ms=self._settings.ttl_ms,
         )
