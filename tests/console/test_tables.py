@@ -57,6 +57,12 @@ def small_url(root: Path, background: BackgroundLoop) -> str:
     return background.enter(looking(root, sql_memory_bytes=SMALL_BYTES, sql_concurrency=1))
 
 
+@pytest.fixture(scope="module")
+def patient_url(root: Path, background: BackgroundLoop) -> str:
+    """The address of a console that answers one question at a time, however long it takes."""
+    return background.enter(looking(root, sql_timeout_ms=60_000, sql_concurrency=1))
+
+
 @contextlib.asynccontextmanager
 async def looking(root: Path, metrics: ConsoleMetrics | None = None, **settings: Any) -> AsyncIterator[str]:
     tables = TablesFolder(root, load_settings(settings, {}), metrics=metrics)
@@ -186,22 +192,22 @@ async def test_an_answer_ends_where_it_is_too_large_for_a_browser(url: str) -> N
 
 
 @in_loop
-async def test_a_question_whose_asker_is_gone_is_stopped(root: Path) -> None:
-    async with looking(root, sql_timeout_ms=60_000, sql_concurrency=1) as url:
-        await ask(f"{url}/v2/tables/query", "POST", json={"sql": "select 1"})
-        async with aiohttp.ClientSession() as session:
-            asking = asyncio.create_task(session.post(f"{url}/v2/tables/query", json={"sql": SLOW}).__aenter__())
-            await asyncio.sleep(0.3)  # so that it is really under way
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
-        _, answer, _ = await ask(f"{url}/v2/tables/query", "POST", json={"sql": "select 1"})
-        assert answer["rows"] == [[1]]
+async def test_a_question_whose_asker_is_gone_is_stopped(patient_url: str) -> None:
+    url = f"{patient_url}/v2/tables/query"
+    await ask(url, "POST", json={"sql": "select 1"})
+    async with aiohttp.ClientSession() as session:
+        asking = asyncio.create_task(session.post(url, json={"sql": SLOW}).__aenter__())
+        await asyncio.sleep(0.3)  # so that it is really under way
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+    _, answer, _ = await ask(url, "POST", json={"sql": "select 1"})
+    assert answer["rows"] == [[1]]
 
 
 @in_loop
 async def test_questions_are_counted_by_what_became_of_them(root: Path) -> None:
     registry = CollectorRegistry()
-    async with looking(root, metrics_in(registry)) as url:
+    async with looking(root, metrics_in(registry), sql_concurrency=1) as url:
         for sql in ("select 1", "select 2", "select nothing"):
             await ask(f"{url}/v2/tables/query", "POST", json={"sql": sql})
     outcomes = {
@@ -220,11 +226,12 @@ async def test_many_questions_wait_for_each_other_and_are_all_answered(url: str)
 
 
 @in_loop
-async def test_tables_are_looked_at_while_a_question_takes_its_time(root: Path) -> None:
-    async with looking(root, sql_timeout_ms=60_000, sql_concurrency=1) as url, aiohttp.ClientSession() as session:
-        slow = asyncio.create_task(session.post(f"{url}/v2/tables/query", json={"sql": SLOW}).__aenter__())
-        waiting = asyncio.create_task(session.post(f"{url}/v2/tables/query", json={"sql": "select 1"}).__aenter__())
-        status, answer, _ = await ask(f"{url}/v2/tables")
+async def test_tables_are_looked_at_while_a_question_takes_its_time(patient_url: str) -> None:
+    url = f"{patient_url}/v2/tables/query"
+    async with aiohttp.ClientSession() as session:
+        slow = asyncio.create_task(session.post(url, json={"sql": SLOW}).__aenter__())
+        waiting = asyncio.create_task(session.post(url, json={"sql": "select 1"}).__aenter__())
+        status, answer, _ = await ask(f"{patient_url}/v2/tables")
         assert status == 200
         assert answer["tables"]
         assert not slow.done()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import random
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -70,7 +72,22 @@ def place(topic: str, offset: int, at: dt.datetime, partition: int = 0) -> dict[
 
 
 def make_all(root: Path, *, end: dt.datetime = END, minutes: int = 180) -> None:
-    """Every table of the pipeline, with something in each."""
+    """Make every table of the pipeline, with something in each: once for each `end`, and copies of that."""
+    for name, content in _all_files(end, minutes).items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+@functools.cache
+def _all_files(end: dt.datetime, minutes: int) -> Mapping[Path, bytes]:
+    with tempfile.TemporaryDirectory() as made:
+        root = Path(made)
+        _make_all(root, end, minutes)
+        return {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def _make_all(root: Path, end: dt.datetime, minutes: int) -> None:
     chance = random.Random(7)
     begin = end.replace(second=0, microsecond=0) - minutes * MINUTE
     _messages(root, begin)

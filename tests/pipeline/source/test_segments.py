@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,12 +19,20 @@ from tests.conftest import StartServer
 from tests.server_process import ServerProcess
 
 COUNT = 3_000
+SMALL_SEGMENTS = ("--journal-changes", "500", "--compaction-backlog-max", "1000")
 
 
-@pytest.fixture
-def server(start_server: StartServer) -> ServerProcess:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """Some thousand messages of two partitions, most of them in segments."""
-    server = start_server("--journal-changes", "500", "--compaction-backlog-max", "1000")
+    server = ServerProcess(tmp_path_factory.mktemp("data"), *SMALL_SEGMENTS)
+    server.start()
+    fill(server)
+    yield server
+    server.kill()
+
+
+def fill(server: ServerProcess) -> None:
     with Client(server.base) as client:
         client.create_topic("orders", 2)
         for first in range(0, COUNT, 100):
@@ -37,7 +46,7 @@ def server(start_server: StartServer) -> ServerProcess:
         until = time.monotonic() + 60
         while listed(client).next_offset < COUNT // 2:
             assert time.monotonic() < until, "there are no segments"
-    return server
+            time.sleep(0.01)
 
 
 def listed(client: Client, partition: int = 0) -> SegmentList:
@@ -75,7 +84,9 @@ def test_most_of_it_is_read_without_the_server(server: ServerProcess, monkeypatc
     assert sum(asked) < COUNT // 2
 
 
-def test_a_directory_of_another_server_is_not_looked_into(server: ServerProcess, tmp_path: Path) -> None:
+def test_a_directory_of_another_server_is_not_looked_into(start_server: StartServer, tmp_path: Path) -> None:
+    server = start_server(*SMALL_SEGMENTS)
+    fill(server)
     with Client(server.base) as client:
         found = listed(client)
     assert sees_directory(found)
