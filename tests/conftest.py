@@ -65,8 +65,9 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-def pytest_sessionfinish() -> None:
-    gc.unfreeze()
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):  # a worker does not clear up: it exits at once
+        gc.unfreeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,4 +1,4 @@
-"""How xdist distributes the tests: those that share a heavy fixture in a row on one worker, and so those of a module.
+"""How xdist distributes the tests: those that share a fixture in a row on one worker, all others a few at a time.
 
 Tests that start a Java of their own are on the worker of the Spark session: two at once would be slower than in turn.
 Those on a cluster are on another one, or that worker would be the last to end.
@@ -9,6 +9,7 @@ The groups of xdist 3.8 are not used: they rename tests, which pytest 9.2 ignore
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -22,11 +23,22 @@ GROUPS = {"cluster": "cluster", "connect": "cluster", "spark": "spark", "browser
 ORDER = ("spark", "browser", "cluster")
 
 
+FEW = 8
+"""So many tests of a module a worker gets at once, where they share nothing: at the end of a run all have some left."""
+
+
 def group_of(item: pytest.Item) -> str | None:
     """Return the group of a test: by its fixtures, or by the mark `spark` where it starts a Java of its own."""
     fixtures = getattr(item, "fixturenames", ())
     found = next((group for name, group in GROUPS.items() if name in fixtures), None)
     return found or ("spark" if item.get_closest_marker("spark") else None)
+
+
+def shares_a_fixture(item: pytest.Item) -> bool:
+    """Return whether the test uses a fixture of its module, class or folder."""
+    info = getattr(item, "_fixtureinfo", None)
+    found = info.name2fixturedefs.values() if info else ()
+    return any(each.scope not in {"function", "session"} for fixtures in found for each in fixtures)
 
 
 def weight(item: pytest.Item) -> int:
@@ -37,7 +49,14 @@ def weight(item: pytest.Item) -> int:
 
 def write_groups(file: Path, worker: str, items: Iterable[pytest.Item]) -> None:
     """Write the groups of a worker's tests, for the process that distributes them: it collects none itself."""
-    groups = {item.nodeid: group for item in items if (group := group_of(item))}
+    modules: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        modules[item.nodeid.split("::", 1)[0]].append(item)
+    groups: dict[str, str] = {}
+    for module, tests in modules.items():
+        is_one = any(map(shares_a_fixture, tests))
+        for number, item in enumerate(tests):
+            groups[item.nodeid] = group_of(item) or (module if is_one else f"{module} {number // FEW}")
     written = file.with_suffix(f".{worker}")
     written.write_text(json.dumps(groups))
     written.rename(file)
@@ -56,4 +75,4 @@ class ModulesAndGroups(LoadScopeScheduling):
         return groups
 
     def _split_scope(self, nodeid: str) -> str:
-        return self._groups.get(nodeid) or nodeid.split("::", 1)[0]
+        return self._groups[nodeid]
