@@ -8,6 +8,7 @@ the profile, the profile over the defaults.
 from __future__ import annotations
 
 import difflib
+import functools
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -287,6 +288,12 @@ class SettingInfo(msgspec.Struct, frozen=True):
 
 def describe_settings() -> Iterator[SettingInfo]:
     """Every setting, in the order of the sections."""
+    return iter(_infos())
+
+
+@functools.cache
+def _infos() -> tuple[SettingInfo, ...]:
+    found: list[SettingInfo] = []
     hints = get_type_hints(Settings, include_extras=True)
     defaults = Settings()
     for name in Settings.__struct_fields__:
@@ -296,7 +303,9 @@ def describe_settings() -> Iterator[SettingInfo]:
             kind, choices = str, get_args(kind)
         elif kind is Durability:
             kind, choices = str, tuple(map(str, Durability))
-        yield SettingInfo(name, kind, choices, getattr(defaults, name), meta.extra["section"], meta.description)
+        info = SettingInfo(name, kind, choices, getattr(defaults, name), meta.extra["section"], meta.description)
+        found.append(info)
+    return tuple(found)
 
 
 def load_settings(

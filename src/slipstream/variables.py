@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -27,11 +28,19 @@ class SettingInfo(msgspec.Struct, frozen=True):
 
 
 def describe(kind: type[msgspec.Struct]) -> Iterator[SettingInfo]:
+    return iter(_infos(kind))
+
+
+@functools.cache
+def _infos(kind: type[msgspec.Struct]) -> tuple[SettingInfo, ...]:
+    """Return what `describe` says, found once: it takes a millisecond, and each bus that is opened asks for it."""
     hints = get_type_hints(kind, include_extras=True)
     defaults = kind()
-    for name in kind.__struct_fields__:
-        _, meta = get_args(hints[name])
-        yield SettingInfo(name, meta.extra["variable"], getattr(defaults, name), meta.description, meta.extra["secret"])
+    metas = {name: get_args(hints[name])[1] for name in kind.__struct_fields__}
+    return tuple(
+        SettingInfo(name, meta.extra["variable"], getattr(defaults, name), meta.description, meta.extra["secret"])
+        for name, meta in metas.items()
+    )
 
 
 def load(
