@@ -7,7 +7,6 @@ import hashlib
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -58,8 +57,6 @@ ENDS: dict[str, tuple[str, str, int]] = {
     "forbidden by redirect": (f"/redirect?to={FORBIDDEN}", Code.DOWNLOAD_FORBIDDEN_ADDRESS, 1),
     "forbidden by name": ("http://[::1]:1/", Code.DOWNLOAD_FORBIDDEN_ADDRESS, 1),
     "loop": ("/loop", Code.DOWNLOAD_TOO_MANY_REDIRECTS, 1),
-    "slow bytes": ("/drip", Code.DOWNLOAD_TIMEOUT, 3),
-    "hangs": ("/hang", Code.DOWNLOAD_TIMEOUT, 3),
     "truncated": ("/truncated/100?size=200", Code.DOWNLOAD_RESET, 3),
     "gzip bomb": ("/bomb", Code.DOWNLOAD_BOMB, 1),
     "huge": ("/huge", Code.DOWNLOAD_TOO_LARGE, 1),
@@ -67,30 +64,25 @@ ENDS: dict[str, tuple[str, str, int]] = {
     "no such name": ("http://nowhere.invalid/", Code.DOWNLOAD_DNS, 3),
 }
 
-SLOW = {"slow bytes", "hangs"}
-"""They take all the time there is, three times, on any engine alike: they are on one."""
-
 
 @in_loop
 async def test_each_resource_ends_where_it_should(site: Site, prefix: str, tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"max_attempts": 3, "total_timeout_ms": 2_500 if site.driver == "embedded" else 20_000}
-    ends = {name: end for name, end in ENDS.items() if site.driver == "embedded" or name not in SLOW}
     async with (
         hostile_server() as server,
-        laboratory(tmp_path, bus={**site.settings(), "prefix": prefix}, **settings) as lab,
+        laboratory(tmp_path, bus={**site.settings(), "prefix": prefix}, max_attempts=3) as lab,
     ):
-        urls = {name: path if "://" in path[:8] else server.url(path) for name, (path, _, _) in ends.items()}
+        urls = {name: path if "://" in path[:8] else server.url(path) for name, (path, _, _) in ENDS.items()}
         job_id = await lab.submit(urls, tenant="shop")
         job = await lab.ended(job_id)
-        stored = [name for name, (_, code, _) in ends.items() if not code]
+        stored = [name for name, (_, code, _) in ENDS.items() if not code]
         assert (job.state, job.resources_completed, job.resources_failed) == (
             "partial",
             len(stored),
-            len(ends) - len(stored),
+            len(ENDS) - len(stored),
         )
         resources = lab.resources(job_id)
         assert {name: (each.error_code, each.attempts) for name, each in resources.items()} == {
-            name: (code, attempts) for name, (_, code, attempts) in ends.items()
+            name: (code, attempts) for name, (_, code, attempts) in ENDS.items()
         }
         assert len(lab.objects()) == len(stored)
         for name in stored:
@@ -105,7 +97,7 @@ async def test_each_resource_ends_where_it_should(site: Site, prefix: str, tmp_p
             return
         letters = await lab.letters()
         assert {letter.task.resource_id: letter.failure_code for letter in letters} == {
-            name: code for name, (_, code, _) in ends.items() if code
+            name: code for name, (_, code, _) in ENDS.items() if code
         }
         assert {letter.task.tenant for letter in letters} == {"shop"}
         assert all(letter.failure_message and letter.failed_at_ms for letter in letters)
@@ -114,6 +106,16 @@ async def test_each_resource_ends_where_it_should(site: Site, prefix: str, tmp_p
         assert set(states[1:-1]) <= {JobState.JOB_STATE_IN_PROGRESS, JobState.JOB_STATE_PARTIAL}
         steps = [log.fields["step"] for log in await lab.logs(job_id) if log.resource_id == "500 twice"]
         assert steps == ["started", "retry", "retry", "downloaded", "stored"]
+
+
+@in_loop
+async def test_what_takes_too_long_is_tried_as_often_as_anything(tmp_path: Path) -> None:
+    async with hostile_server() as server, laboratory(tmp_path, max_attempts=3, total_timeout_ms=300) as lab:
+        job_id = await lab.submit({path: server.url(path) for path in ("/drip", "/hang")})
+        assert (await lab.ended(job_id)).state == "failed"
+        assert {(each.error_code, each.attempts) for each in lab.resources(job_id).values()} == {
+            (Code.DOWNLOAD_TIMEOUT, 3)
+        }
 
 
 @in_loop
