@@ -37,7 +37,7 @@ test: setup test-servers browser ## all tests, on two cores in less than eight m
 	-$(BIN)/slipstream pipeline prepare # Spark starts sooner with it
 	$(BIN)/pytest $(ARGS)
 
-test-fast: setup test-servers ## the tests that need neither Spark nor a browser: four minutes
+test-fast: setup test-servers ## the tests that need neither Spark nor a browser: two and a half minutes
 	$(BIN)/pytest -n 8 --ignore tests/console/browser -m 'not long and not spark and not browser' $(ARGS) # they wait more than they compute
 
 test-long: setup test-servers ## the long versions of the tests that kill processes, for at most 30 minutes

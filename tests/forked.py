@@ -1,7 +1,7 @@
 """Programs in Python as processes that are forked from one that has imported Slipstream.
 
-Most of the time of a short command is the start of Python and its imports, and a test run has hundreds of commands. A
-forked process has a pid, signals, streams, an environment and a directory of its own, and is killed like any other.
+A short command spends most of its time on the start of Python and its imports, and a test run has hundreds of commands.
+A forked process has a pid, signals, streams, an environment and a directory of its own, and is killed like any other.
 A test of what a command imports, or of the interpreter's options, uses `subprocess` instead.
 """
 
@@ -26,7 +26,7 @@ Stream = int | IO[Any] | None
 
 _method = multiprocessing.get_context("forkserver")
 _method.set_forkserver_preload(
-    # Without those that begin threads, which a fork would not take along: numpy, grpc.
+    # Not numpy and grpc: they start threads, and a fork does not have the threads of its parent.
     [
         "slipstream.bus.drivers.embedded",
         "slipstream.bus.drivers.http",
@@ -49,7 +49,7 @@ _method.set_forkserver_preload(
     ]
 )
 _one_at_a_time = threading.Lock()
-"""Starting a process asks all others whether they have ended, which only one thread may do."""
+"""`multiprocessing` reads the exit codes of all processes when it starts one, and only one thread may read them."""
 
 
 class Forked:
@@ -73,30 +73,11 @@ class Forked:
         assert interpreter == sys.executable, f"not a program in Python: {command}"
         self.args = [interpreter, *words]
         self.returncode: int | None = None
-        self.stdin: IO[str] | None = None
-        self.stdout: IO[str] | None = None
-        self.stderr: IO[str] | None = None
-        theirs: list[int] = []
-        if stdin == subprocess.PIPE:
-            end, ours = os.pipe()
-            theirs.append(end)
-            self.stdin = os.fdopen(ours, "w")
-        else:
-            theirs.append(_duplicate(stdin, 0, os.O_RDONLY))
-        if stdout == subprocess.PIPE:
-            ours, end = os.pipe()
-            theirs.append(end)
-            self.stdout = os.fdopen(ours)
-        else:
-            theirs.append(_duplicate(stdout, 1, os.O_WRONLY))
-        if stderr == subprocess.PIPE:
-            ours, end = os.pipe()
-            theirs.append(end)
-            self.stderr = os.fdopen(ours)
-        else:
-            theirs.append(_duplicate(theirs[1] if stderr == subprocess.STDOUT else stderr, 2, os.O_WRONLY))
+        stdin_end, self.stdin = _ends(stdin, 0)
+        stdout_end, self.stdout = _ends(stdout, 1)
+        stderr_end, self.stderr = _ends(stdout_end if stderr == subprocess.STDOUT else stderr, 2)
         # A connection is how multiprocessing hands over a file descriptor.
-        streams = [Connection(end) for end in theirs]
+        streams = [Connection(end) for end in (stdin_end, stdout_end, stderr_end)]
         self._process = _method.Process(
             target=_run,
             args=(words, dict(os.environ if env is None else env), cwd or Path.cwd(), streams, start_new_session),
@@ -186,12 +167,16 @@ def _read_all(stream: IO[str] | None) -> str:
         return stream.read()
 
 
-def _duplicate(stream: Stream, inherited: int, mode: int) -> int:
+def _ends(stream: Stream, number: int) -> tuple[int, IO[str] | None]:
+    """Return the program's end of a stream, and ours where it is a pipe."""
+    if stream == subprocess.PIPE:
+        reader, writer = os.pipe()
+        return (writer, os.fdopen(reader)) if number else (reader, os.fdopen(writer, "w"))
     if stream == subprocess.DEVNULL:
-        return os.open(os.devnull, mode)
+        return os.open(os.devnull, os.O_RDWR), None
     if stream is None:
-        return os.dup(inherited)
-    return os.dup(stream if isinstance(stream, int) else stream.fileno())
+        return os.dup(number), None
+    return os.dup(stream if isinstance(stream, int) else stream.fileno()), None
 
 
 def _run(
