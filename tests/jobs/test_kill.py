@@ -112,8 +112,8 @@ def _check_objects(folder: Path, resources: int) -> None:
     [
         ("nats", 200),
         ("http", 200),
-        pytest.param("nats", 3_000, marks=LONG),
-        pytest.param("http", 3_000, marks=LONG),
+        pytest.param("nats", 1_000, marks=LONG),
+        pytest.param("http", 1_000, marks=LONG),
     ],
 )
 @in_loop_for(850)
@@ -159,7 +159,7 @@ async def test_every_object_is_there_once_though_workers_are_killed(
             _check_objects(tmp_path / "objects", resources)
 
 
-@pytest.mark.parametrize("resources", [200, pytest.param(2_000, marks=LONG)])
+@pytest.mark.parametrize("resources", [200, pytest.param(1_000, marks=LONG)])
 @in_loop_for(850)
 async def test_every_object_is_there_once_though_the_whole_process_is_killed(resources: int, tmp_path: Path) -> None:
     """With the embedded broker: ingress, ledger, worker and broker at once, in the middle of whatever they do."""
