@@ -1,7 +1,8 @@
 """How the tests are distributed, and fixtures that every test may use.
 
 Each heavy thing is built once per run. Tests that use the Spark session run in a row on one worker, and so do those in
-the browser; of the rest, those of one module do. Servers that a test leaves alone are those of `run_services`.
+the browser; of the rest, those of a module with a fixture of its own do. Servers that a test leaves alone are those of
+`run_services`.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ import pytest
 from hypothesis import settings
 
 from slipstream.cli.logs import JsonFormatter, TextFormatter
+from tests.forked import start_early
 from tests.run_services import RunServices
-from tests.scheduling import ModulesAndGroups, weight, write_groups
+from tests.scheduling import UnitsOfWork, weight, write_groups
 from tests.server_process import ServerProcess
 
 # How long an example takes is no reason to fail: the machine is shared.
@@ -51,12 +53,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     if config.getvalue("dist") != "loadscope":
         return None
-    return ModulesAndGroups(config, log, config.stash[SERVICES].folder / GROUPS)
+    return UnitsOfWork(config, log, config.stash[SERVICES].folder / GROUPS)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Keep the garbage collector from what is collected: it stays to the end, and there is much of it."""
+    """Exclude the tests that pytest collects from garbage collection: they are many, and stay to the end."""
     gc.disable()
     try:
         return (yield)
@@ -66,7 +68,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if not hasattr(session.config, "workerinput"):  # a worker does not clear up: it exits at once
+    if not hasattr(session.config, "workerinput"):  # a worker need not clear up: nothing reads what it says at its end
         gc.unfreeze()
 
 
@@ -91,6 +93,8 @@ def pytest_configure(config: pytest.Config) -> None:
     workerinput = getattr(config, "workerinput", None)
     folder = Path(workerinput["services"] if workerinput else tempfile.mkdtemp(prefix="slipstream-tests-"))
     config.stash[SERVICES] = RunServices(folder)
+    if workerinput:
+        start_early()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -2,7 +2,7 @@
 
 A short command spends most of its time on the start of Python and its imports, and a test run has hundreds of commands.
 A forked process has a pid, signals, streams, an environment and a directory of its own, and is killed like any other.
-A test of what a command imports, or of the interpreter's options, uses `subprocess` instead.
+A test of what a program imports, of the interpreter's options, or of an example for users uses `subprocess` instead.
 """
 
 from __future__ import annotations
@@ -16,44 +16,50 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection, wait
+from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 from typing import IO, Any, Self
 
 Stream = int | IO[Any] | None
 
-_method = multiprocessing.get_context("forkserver")
-_method.set_forkserver_preload(
+PRELOADED = [
     # Not numpy and grpc: they start threads, and a fork does not have the threads of its parent.
-    [
-        "slipstream.bus.drivers.embedded",
-        "slipstream.bus.drivers.http",
-        "slipstream.bus.drivers.nats",
-        "slipstream.cli.main",
-        "slipstream.client",
-        "slipstream.console",
-        "slipstream.demo",
-        "slipstream.health",
-        "slipstream.jobs.server",
-        "slipstream.jobs.service",
-        "slipstream.server",
-        "slipstream.slip.oversight",
-        "slipstream.telemetry",
-        "slipstream.up",
-        "uvicorn.lifespan.off",
-        "uvicorn.protocols.http.httptools_impl",
-        "uvloop",
-        "yaml",
-    ]
-)
+    "slipstream.bus.drivers.embedded",
+    "slipstream.bus.drivers.http",
+    "slipstream.bus.drivers.nats",
+    "slipstream.cli.main",
+    "slipstream.client",
+    "slipstream.console",
+    "slipstream.demo",
+    "slipstream.health",
+    "slipstream.jobs.server",
+    "slipstream.jobs.service",
+    "slipstream.server",
+    "slipstream.slip.oversight",
+    "slipstream.telemetry",
+    "slipstream.up",
+    "uvicorn.lifespan.off",
+    "uvicorn.protocols.http.httptools_impl",
+    "uvloop",
+    "yaml",
+]
+_method = multiprocessing.get_context("forkserver")
+_method.set_forkserver_preload(PRELOADED)
 _one_at_a_time = threading.Lock()
 """`multiprocessing` reads the exit codes of all processes when it starts one, and only one thread may read them."""
 
 
+def start_early() -> None:
+    """Start the process that the others are forked from: a test with an event loop shall not wait for its imports."""
+    ensure_running()
+
+
 class Forked:
-    """A program that runs, with the interface of `subprocess.Popen` for text.
+    """A program that runs, used like `subprocess.Popen` for text; its standard input is empty unless another is given.
 
     The command is as for `subprocess`: the interpreter, then `-m module`, `-c code` or the path of a script.
     """
@@ -81,7 +87,7 @@ class Forked:
         self._process = _method.Process(
             target=_run,
             args=(words, dict(os.environ if env is None else env), cwd or Path.cwd(), streams, start_new_session),
-            daemon=True,  # ends with the process of the tests
+            daemon=True,  # terminated when the process of the tests exits
         )
         with _one_at_a_time:
             self._process.start()
@@ -105,7 +111,8 @@ class Forked:
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it has ended, and its exit code is on its way
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         self.send_signal(signal.SIGTERM)
@@ -114,16 +121,14 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
     def communicate(self, typed: str | None = None, timeout: float | None = None) -> tuple[str, str]:
-        """Type a text, read until the program closes its streams, and wait for its end."""
-        with ThreadPoolExecutor(2) as threads:
+        """Type a text, wait for the end of the program, which is killed after the timeout, and return what it wrote."""
+        with ThreadPoolExecutor(3) as threads:
+            threads.submit(_type, self.stdin, typed or "")
             reading = [threads.submit(_read_all, stream) for stream in (self.stdout, self.stderr)]
-            if self.stdin:
-                with contextlib.suppress(BrokenPipeError), self.stdin:
-                    self.stdin.write(typed or "")
             try:
                 self.wait(timeout)
-            except subprocess.TimeoutExpired:
-                self.kill()  # or reading would never end
+            except BaseException:
+                self.kill()  # or the threads would never end
                 raise
             out, err = (done.result() for done in reading)
         return out, err
@@ -160,6 +165,12 @@ def run(
     return ended
 
 
+def _type(stream: IO[str] | None, text: str) -> None:
+    if stream is not None:
+        with contextlib.suppress(BrokenPipeError), stream:
+            stream.write(text)
+
+
 def _read_all(stream: IO[str] | None) -> str:
     if stream is None:
         return ""
@@ -182,7 +193,7 @@ def _ends(stream: Stream, number: int) -> tuple[int, IO[str] | None]:
 def _run(
     words: list[str], environment: dict[str, str], folder: Path, streams: list[Connection], new_session: bool
 ) -> None:
-    """Do in the forked process what the interpreter does with such a command."""
+    """Run a command in the forked process as the interpreter would, up to its last step: modules are not finalized."""
     for number, stream in enumerate(streams):
         os.dup2(stream.fileno(), number)
         stream.close()
@@ -196,6 +207,7 @@ def _run(
     sys.stdout = os.fdopen(1, "w", buffering=1 if at_once or os.isatty(1) else -1, closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
     first, *rest = words
+    is_interrupted = False
     sys.path[:0] = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
     try:
         if first == "-m":
@@ -212,7 +224,11 @@ def _run(
             sys.argv = words
             runpy.run_path(first, run_name="__main__")
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGINT)
+        traceback.print_exc()
+        is_interrupted = True
     finally:
         atexit._run_exitfuncs()
+    if is_interrupted:
+        sys.stdout.flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)

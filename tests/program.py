@@ -89,4 +89,5 @@ class Program:
         """With all that it has started, as when the machine has lost power."""
         with contextlib.suppress(ProcessLookupError):  # it has ended by itself
             os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.kill()  # also where it has no group of its own yet
         self.wait()

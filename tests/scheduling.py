@@ -1,4 +1,4 @@
-"""How xdist distributes the tests: those that share a fixture in a row on one worker, all others a few at a time.
+"""Tests that share a fixture run in a row on one worker of xdist; all others are distributed a few at a time.
 
 Tests that start a Java of their own are on the worker of the Spark session: two at once would be slower than in turn.
 Those on a cluster are on another one, or that worker would be the last to end.
@@ -24,7 +24,7 @@ ORDER = ("spark", "browser", "cluster")
 
 
 FEW = 8
-"""So many tests of a module a worker gets at once, where they share nothing: at the end of a run all have some left."""
+"""The number of tests of a module in one unit of work: with small units all workers end at the same time."""
 
 
 def group_of(item: pytest.Item) -> str | None:
@@ -35,7 +35,7 @@ def group_of(item: pytest.Item) -> str | None:
 
 
 def shares_a_fixture(item: pytest.Item) -> bool:
-    """Return whether the test uses a fixture of its module, class or folder."""
+    """Return whether the test uses a fixture that lives longer than it: then all tests of its module are one unit."""
     info = getattr(item, "_fixtureinfo", None)
     found = info.name2fixturedefs.values() if info else ()
     return any(each.scope not in {"function", "session"} for fixtures in found for each in fixtures)
@@ -62,8 +62,8 @@ def write_groups(file: Path, worker: str, items: Iterable[pytest.Item]) -> None:
     written.rename(file)
 
 
-class ModulesAndGroups(LoadScopeScheduling):
-    """Distributes groups and modules in the order in which the workers have collected them."""
+class UnitsOfWork(LoadScopeScheduling):
+    """Distributes units of work in the order in which the workers have collected their tests."""
 
     def __init__(self, config: pytest.Config, log: Any, groups: Path) -> None:
         super().__init__(config, log)

@@ -205,6 +205,7 @@ NOT_MIRRORED = {
     "server/test_shutdown.py": "the end of a server, whichever module has a part in it",
     "store/test_kill.py": "kills a process; about all of the store",
     "test_crash.py": "kills a server under load; about all of it",
+    "test_forked.py": "about tests/forked.py",
     "test_one_trace.py": "about the traces of all parts together",
     "test_tidy.py": "this one",
 }

@@ -33,7 +33,7 @@ def describe(kind: type[msgspec.Struct]) -> Iterator[SettingInfo]:
 
 @functools.cache
 def _infos(kind: type[msgspec.Struct]) -> tuple[SettingInfo, ...]:
-    """Return what `describe` says, found once: it takes a millisecond, and each bus that is opened asks for it."""
+    """Return the settings of a kind. Type hints take a millisecond to resolve, and each bus needs these settings."""
     hints = get_type_hints(kind, include_extras=True)
     defaults = kind()
     metas = {name: get_args(hints[name])[1] for name in kind.__struct_fields__}

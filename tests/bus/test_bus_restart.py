@@ -204,8 +204,10 @@ async def test_the_embedded_broker_keeps_what_it_confirmed_when_its_process_is_k
             env={**os.environ, **site.environment()},
         )
         assert process.stdout is not None
-        confirmed = [process.stdout.readline().strip() for _ in range(50)]
-        process.kill()
+        try:
+            confirmed = [(await asyncio.to_thread(process.stdout.readline)).strip() for _ in range(50)]
+        finally:
+            process.kill()
         confirmed += process.communicate()[0].split()[:-1]  # the last line may be half of one
         async with open_bus(registry=CollectorRegistry(), **site.settings()) as bus:
             handler = Recorder()
@@ -251,7 +253,10 @@ async def test_a_service_that_is_told_to_stop_finishes_what_it_has(site: Site, t
         env={**os.environ, **site.environment()},
     )
     assert process.stdout is not None
-    assert await asyncio.to_thread(process.stdout.readline) == "begun\n"
-    process.terminate()
-    said, _ = await asyncio.to_thread(process.communicate)
+    try:
+        assert await asyncio.to_thread(process.stdout.readline) == "begun\n"
+        process.terminate()
+        said, _ = await asyncio.to_thread(process.communicate, timeout=30)
+    finally:
+        process.kill()
     assert (said.split(), process.returncode) == (["done", "closed"], 0)

@@ -243,7 +243,7 @@ async def test_of_a_group_that_is_gone_nothing_is_kept(site: NatsSite) -> None:
 
 @in_loop
 async def test_a_server_that_is_away_is_said_and_found_again(site: NatsSite) -> None:
-    topics = NatsTopics(load_settings({**site.settings(), "connect_timeout_ms": 500}, {}))
+    topics = NatsTopics(load_settings({**site.settings(), "connect_timeout_ms": 2_000}, {}))
     site.stop_server()
     with pytest.raises(Away):
         await anext(topics.samples(10))

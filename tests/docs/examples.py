@@ -28,7 +28,6 @@ from click.testing import CliRunner
 from slipstream.cli import main
 from slipstream.client import AsyncClient, Client
 from tests.docs.pages import blocks, commands, fences, is_program
-from tests.forked import Forked
 from tests.server_process import ServerProcess
 
 URL = "http://127.0.0.1:8080"
@@ -167,10 +166,9 @@ def run_program(code: str, path: Path) -> str:
     waits = "await asyncio.sleep(1)"
     assert code.count(waits) == 1
     path.write_text(code.replace(waits, "await asyncio.to_thread(input)"))
-    unbuffered = os.environ | {"PYTHONUNBUFFERED": "1"}
-    pipe = subprocess.PIPE
-    with Forked(
-        [sys.executable, path.name], env=unbuffered, cwd=path.parent, stdin=pipe, stdout=pipe, stderr=pipe
+    command = [sys.executable, "-u", path.name]
+    with subprocess.Popen(
+        command, cwd=path.parent, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         try:
@@ -188,7 +186,7 @@ def program(page: Path, name: str, server: ServerProcess, directory: Path) -> It
     (code,) = [block for block in blocks(page, "python") if block.startswith(f"# {name}\n")]
     path = directory / name
     path.write_text(code.replace(URL, server.base))
-    process = Forked([sys.executable, path], stdout=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE, text=True)
     printed: list[str] = []
     try:
         yield printed

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.bus.sites.site import Site
-from tests.forked import Forked, run
+from tests.forked import run
 
 APP = Path(__file__).parents[2] / "examples" / "bus_app.py"
 
@@ -44,7 +44,9 @@ def test_it_does_its_work_and_ends_the_first_time_and_the_second(environment: di
 
 
 def test_ctrl_c_ends_it_and_the_next_one_does_what_it_left(environment: dict[str, str]) -> None:
-    with Forked([sys.executable, APP], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, APP], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         first = process.stdout.readline()

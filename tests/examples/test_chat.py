@@ -18,7 +18,7 @@ from aiohttp import web
 from slipstream.slip import open_store
 from tests.bus.sites.site import Site, free_port
 from tests.client.loop import in_loop
-from tests.forked import Forked, run
+from tests.forked import run
 
 CHAT = Path(__file__).parents[2] / "examples" / "chat"
 APP = [sys.executable, str(CHAT / "app.py")]
@@ -69,12 +69,13 @@ def test_a_guest_gets_no_documents(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_ends_it(tmp_path: Path) -> None:
-    with Forked(
+    with subprocess.Popen(
         APP,
         env=environment(tmp_path),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None

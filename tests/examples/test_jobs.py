@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,8 @@ def web() -> Iterator[Web]:
 
 def produce(example: str, server: str, url: str) -> str:
     """The job's id, that it prints."""
-    return run([sys.executable, EXAMPLES / example, server, url], check=True).stdout.split()[0]
+    command = [sys.executable, str(EXAMPLES / example), server, url]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.split()[0]
 
 
 @pytest.mark.parametrize(("example", "kind"), [("produce_v2.py", HttpSite), ("produce_nats.py", NatsSite)])

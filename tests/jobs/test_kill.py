@@ -10,8 +10,10 @@ import random
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -61,6 +63,7 @@ class Crew:
         assert process.stderr is not None
         said = await asyncio.to_thread(process.stderr.readline)
         assert "stop with SIGTERM" in said, said
+        threading.Thread(target=_drain, args=(process.stderr,), daemon=True).start()
         self._ready.append(process)
         return said
 
@@ -77,7 +80,13 @@ class Crew:
     async def _kill(self, process: Forked) -> None:
         if process.returncode is None:
             process.kill()
-            await asyncio.to_thread(process.communicate)
+            await asyncio.to_thread(process.wait)
+
+
+def _drain(stream: IO[str]) -> None:
+    """Read what a process logs: it would stop at a pipe that is full."""
+    with stream:
+        stream.read()
 
 
 @contextlib.asynccontextmanager

@@ -243,7 +243,7 @@ def test_a_pipeline_may_write_meanwhile(tmp_path: Path) -> None:
     with concurrent.futures.ThreadPoolExecutor() as threads:
         writers = [threads.submit(append), threads.submit(fold)]
         try:
-            for _ in range(2):
+            for _ in range(3):
                 list(maintain(tmp_path, Upkeep(keep_versions=dt.timedelta(hours=1), keep_days={"messages": 1}), NOW))
         finally:
             is_over.set()

@@ -1,4 +1,4 @@
-"""The history of slips, when the router that writes it dies."""
+"""How the tracker listens: what it had goes to another router's after the ack deadline when it dies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.client.loop import in_loop
 
 
 @in_loop
-async def test_what_a_dead_tracker_had_goes_to_another_after_the_ack_deadline_of_slips(
+async def test_it_subscribes_with_the_ack_deadline_of_slips(
     memory_bus: Callable[[], Opening],
 ) -> None:
     async with memory_bus() as bus, open_store(":memory:") as store:

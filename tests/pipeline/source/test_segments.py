@@ -26,10 +26,12 @@ SMALL_SEGMENTS = ("--journal-changes", "500", "--compaction-backlog-max", "1000"
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """Some thousand messages of two partitions, most of them in segments."""
     server = ServerProcess(tmp_path_factory.mktemp("data"), *SMALL_SEGMENTS)
-    server.start()
-    fill(server)
-    yield server
-    server.kill()
+    try:
+        server.start()
+        fill(server)
+        yield server
+    finally:
+        server.kill()
 
 
 def fill(server: ServerProcess) -> None:
