@@ -54,8 +54,16 @@ _one_at_a_time = threading.Lock()
 
 
 def start_early() -> None:
-    """Start the process that the others are forked from: a test with an event loop shall not wait for its imports."""
-    ensure_running()
+    """Start the process that the others are forked from: a test with an event loop shall not wait for its imports.
+
+    Coverage measures the forked processes, but not that one: they would inherit what it does at its end.
+    """
+    measured = os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
+    try:
+        ensure_running()
+    finally:
+        if measured is not None:
+            os.environ["COVERAGE_PROCESS_CONFIG"] = measured
 
 
 class Forked:
@@ -90,6 +98,7 @@ class Forked:
             daemon=True,  # terminated when the process of the tests exits
         )
         with _one_at_a_time:
+            start_early()
             self._process.start()
         for stream in streams:
             stream.close()
