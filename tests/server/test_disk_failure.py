@@ -73,4 +73,7 @@ def test_streams_stay_open_and_their_acks_are_refused(failed: ServerProcess) -> 
 
 def test_a_stop_after_a_failure_says_so_with_its_exit_code(failed: ServerProcess) -> None:
     assert failed.produce("t", "refused").status_code == 503
+    assert failed.process is not None
+    _, most = resource.prlimit(failed.process.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(failed.process.pid, resource.RLIMIT_FSIZE, (most, most))  # the disk is well again, too late
     assert failed.stop() == 6
