@@ -68,7 +68,8 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if not hasattr(session.config, "workerinput"):  # a worker need not clear up: nothing reads what it says at its end
+    """Let DuckDB free its frozen objects, which it reports as leaks otherwise; the reports of workers are not shown."""
+    if not hasattr(session.config, "workerinput"):
         gc.unfreeze()
 
 

@@ -19,12 +19,12 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 GROUPS = {"cluster": "cluster", "connect": "cluster", "spark": "spark", "browser": "browser"}
-"""For each fixture that takes long to build the group of the tests that use it."""
+"""Fixtures that take long to build, each with the group of the tests that use it."""
 ORDER = ("spark", "browser", "cluster")
 
 
-FEW = 8
-"""The number of tests of a module in one unit of work: with small units all workers end at the same time."""
+TESTS_PER_UNIT = 8
+"""The number of tests in a unit of work, where they share no fixture: small units keep all workers busy to the end."""
 
 
 def group_of(item: pytest.Item) -> str | None:
@@ -35,7 +35,7 @@ def group_of(item: pytest.Item) -> str | None:
 
 
 def shares_a_fixture(item: pytest.Item) -> bool:
-    """Return whether the test uses a fixture that lives longer than it: then all tests of its module are one unit."""
+    """Return whether the test uses a fixture of its class, module or package, which would be built again elsewhere."""
     info = getattr(item, "_fixtureinfo", None)
     found = info.name2fixturedefs.values() if info else ()
     return any(each.scope not in {"function", "session"} for fixtures in found for each in fixtures)
@@ -56,7 +56,7 @@ def write_groups(file: Path, worker: str, items: Iterable[pytest.Item]) -> None:
     for module, tests in modules.items():
         is_one = any(map(shares_a_fixture, tests))
         for number, item in enumerate(tests):
-            groups[item.nodeid] = group_of(item) or (module if is_one else f"{module} {number // FEW}")
+            groups[item.nodeid] = group_of(item) or (module if is_one else f"{module} {number // TESTS_PER_UNIT}")
     written = file.with_suffix(f".{worker}")
     written.write_text(json.dumps(groups))
     written.rename(file)
