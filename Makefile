@@ -38,7 +38,7 @@ test: setup test-servers browser ## all tests, on two cores in less than eight m
 	$(BIN)/pytest $(ARGS)
 
 test-fast: setup test-servers ## the tests that need neither Spark nor a browser: two and a half minutes
-	$(BIN)/pytest -n 8 --ignore tests/console/browser -m 'not long and not spark and not browser' $(ARGS) # they wait more than they compute
+	$(BIN)/pytest -n 8 --ignore tests/console/browser -m 'not long and not spark and not browser' $(ARGS) # more than cores: tests also wait
 
 test-long: setup test-servers ## the long versions of the tests that kill processes, for at most 30 minutes
 	timeout --signal=INT --kill-after=60 30m $(BIN)/pytest -m long -n 1 -s --timeout 1800 $(ARGS)
