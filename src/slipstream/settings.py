@@ -111,22 +111,33 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     lease_ms_max: Annotated[int, _delivery("Longest lease a consumer may ask for.", ge=1)] = 12 * 3600 * 1000
     tick_ms: Annotated[int, _delivery("Resolution of lease and retry times.", ge=1)] = 10
     max_in_flight: Annotated[
-        int, _delivery("Unfinished deliveries per topic, group and partition; 0 for no limit.", ge=0)
+        int, _delivery("Messages on lease per topic, group and partition; 0 for no limit.", ge=0)
     ] = 256
     stream_window_bytes: Annotated[
         int, _delivery("Bytes given to a stream at a time, before it is seen whether it keeps up.", ge=1)
     ] = 1 << 20
+    pace_streams: Annotated[
+        bool,
+        _delivery(
+            "Give a stream no more than it can settle in time, and park one that settles nothing; DriftQ does neither."
+        ),
+    ] = True
     max_delayed: Annotated[
         int,
         _delivery(
-            "Messages not yet due that a group looks past, per partition; behind the last of them it waits.", ge=0
+            "Messages per group and partition that are looked past because they are not due yet, and as many again "
+            "that wait for another attempt; at the limit the group waits.",
+            ge=0,
         ),
     ] = 100_000
     retry_backoff_ms: Annotated[
         int, _delivery("First pause before a retry, doubling, where a message has no policy of its own.", ge=0)
     ] = 100
-    retry_max_backoff_ms: Annotated[int, _delivery("Longest such pause.", ge=0)] = 10_000
-    retry_max_attempts: Annotated[int, _delivery("Attempts before the dead letters; 0 for no limit.", ge=0)] = 0
+    retry_max_backoff_ms: Annotated[int, _delivery("Longest such pause.", ge=0)] = 3_600_000
+    retry_max_attempts: Annotated[
+        int,
+        _delivery("Attempts before a message is dead-lettered; 25 take almost ten hours. 0 for no limit.", ge=0),
+    ] = 25
     idempotency_ttl_ms: Annotated[int, _delivery("How long an idempotency key is remembered.", ge=1)] = 600_000
     idempotency_keys_max: Annotated[int, _delivery("How many keys are remembered at most.", ge=1)] = 1_000_000
 
@@ -206,6 +217,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             writer_ttl_ms=self.writer_ttl_ms,
             staged_bytes_max=self.max_staged_bytes,
             staged_ttl_ms=self.staged_ttl_ms,
+            pace_streams=self.pace_streams,
             delayed_max=self.max_delayed,
         )
 
@@ -257,6 +269,8 @@ PROFILES: dict[str, dict[str, Any]] = {
         "max_waiting_bytes": 20,
         "retry_backoff_ms": 0,
         "retry_max_backoff_ms": 0,
+        "retry_max_attempts": 0,
+        "pace_streams": False,
         "idempotency_ttl_ms": 600_000,
         "backpressure_without_groups": True,
     },

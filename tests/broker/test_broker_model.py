@@ -33,7 +33,6 @@ from slipstream.broker import (
     TopicOverrides,
     decode_meta,
 )
-from slipstream.broker.group import LeaseState
 from slipstream.broker.snapshot import _decode as decode_snapshot  # the comparison wants the data, not the bytes
 from slipstream.record import Record
 from tests.broker.simulator import At, ListLog, Pull, Simulator
@@ -101,6 +100,7 @@ class BrokerModel(RuleBasedStateMachine):
         """Of every produce that was committed, what retention has left."""
         self.finished: dict[str, set[Place]] = defaultdict(set)
         self.rejected: dict[str, set[Place]] = defaultdict(set)
+        self.dead: dict[str, set[Place]] = defaultdict(set)
         self.holder: dict[tuple[str, int, int], Held] = {}
         """(group, partition, offset) → the latest delivery."""
         self.not_before: dict[tuple[str, int, int], int] = {}
@@ -309,7 +309,8 @@ class BrokerModel(RuleBasedStateMachine):
         try:
             self.sim.ack(offset, "nobody" if stranger else held.owner, group, partition=partition)
         except BrokerError as error:
-            assert stranger, f"the holder was refused: {error}"
+            is_dead = (partition, offset) in self.dead[group]
+            assert stranger or is_dead, f"the holder was refused: {error}"
         else:
             done = (partition, offset) in self.finished[group]
             assert not stranger or done, "somebody else's ack was taken"
@@ -335,6 +336,9 @@ class BrokerModel(RuleBasedStateMachine):
         for place in places:
             key = (group, place.partition, place.offset)
             done = (place.partition, place.offset) in self.finished[group]
+            if (place.partition, place.offset) in self.dead[group]:
+                assert place in refused
+                continue
             assert done or (place in refused) == (self.holder[key].owner != holder.owner)
             if place not in refused:
                 self.finished[group].add((place.partition, place.offset))
@@ -385,7 +389,11 @@ class BrokerModel(RuleBasedStateMachine):
     def settle_what_was_never_delivered(self, data: st.DataObject) -> None:
         groups = self.topic.groups.values()
         held_back = [
-            (group.name, p.partition.number, o) for group in groups for p in group.progress for o in p.postponed
+            (group.name, p.partition.number, o)
+            for group in groups
+            for p in group.progress
+            for o, x in p.postponed.items()
+            if not x.attempts
         ]
         if held_back:
             group, partition, offset = data.draw(st.sampled_from(held_back))
@@ -422,6 +430,7 @@ class BrokerModel(RuleBasedStateMachine):
         for number in range(len(self.topic.partitions)) if one is None else [one]:
             self.finished[group] -= self.places(number)
             self.finished[group] |= self.places(number) & passed
+            self.dead[group] -= self.places(number) - passed
             self.forget_deliveries(group, number)
         self.sim.broker.seek(self.sim.now_ms, "t", group, find, one)
         self.sim.commit()
@@ -459,6 +468,7 @@ class BrokerModel(RuleBasedStateMachine):
             self.forget_deliveries(group, number)
         self.finished[group].clear()
         self.rejected[group].clear()
+        self.dead[group].clear()
         self.paused.discard(group)
         self.note()
 
@@ -631,6 +641,7 @@ class BrokerModel(RuleBasedStateMachine):
                 )
                 assert place in self.rejected[group] or self.stored[place].mortal, "without limit, and dead-lettered"
                 self.finished[group].add(place)
+                self.dead[group].add(place)
             self.buried[partition.number] = partition.count
 
     @invariant()
@@ -664,7 +675,9 @@ class BrokerModel(RuleBasedStateMachine):
         assert progress.done == partition.first_index + len(done)
         assert progress.done_bytes == partition.first_bytes + sum(self.stored[place].size for place in done)
         assert len(progress.leases) <= self.topic.config.max_in_flight
-        assert len(progress.postponed) <= DELAYED_MAX
+        assert len(progress.postponed) - progress.retrying <= DELAYED_MAX
+        assert progress.retrying == sum(lease.attempts > 0 for lease in progress.postponed.values())
+        assert progress.retrying < DELAYED_MAX + self.topic.config.max_in_flight
 
     @invariant()
     def the_watermark_only_goes_back_by_seeking(self) -> None:
@@ -685,20 +698,20 @@ class BrokerModel(RuleBasedStateMachine):
         for group in self.sim.broker.state.groups_by_id.values():
             limit = group.topic.config.max_in_flight
             for progress in group.progress:
-                timed = [x.until_ms for x in progress.leases.values() if x.state is not LeaseState.READY]
-                if group.can_take():
-                    assert progress.next_ready() is None, "somebody could take what is to be tried again"
-                    if len(progress.leases) < limit:
-                        timed += [lease.until_ms for lease in progress.postponed.values()]
-                        assert all(due_ms > self.sim.now_ms for due_ms in timed), "somebody could take what is due"
-                        self.check_nothing_waits(progress)
+                timed = [lease.until_ms for lease in progress.leases.values()]
+                if group.can_take() and len(progress.leases) < limit:
+                    timed += [lease.until_ms for lease in progress.postponed.values()]
+                    assert all(due_ms > self.sim.now_ms for due_ms in timed), "somebody could take what is due"
+                    self.check_nothing_waits(progress)
                 if timed:
                     assert progress.timer_ms is not None
                     assert progress.timer_ms <= min(timed)
 
     def check_nothing_waits(self, progress: Progress) -> None:
         if progress.position < progress.partition.committed:
-            assert len(progress.postponed) == DELAYED_MAX, "somebody could take the next message"
+            if progress.retrying >= DELAYED_MAX:
+                return
+            assert len(progress.postponed) >= DELAYED_MAX, "a consumer could take the next message"
             place = (progress.partition.number, progress.partition.log.read(progress.position).offset)
             assert self.stored[place].due_ms > self.sim.now_ms
             assert progress.timer_ms is not None

@@ -86,13 +86,13 @@ def test_a_group_goes_on_when_retention_has_removed_the_damage() -> None:
 
 
 def test_a_deadline_that_frees_a_place_lets_the_next_message_through() -> None:
-    """Ruling 7: the dead letter leaves the group's limit, and nobody else comes by to look."""
-    sim = Simulator(BrokerConfig(topic=TopicConfig(max_in_flight=1, retry=RetryPolicy(0, 3_600_000))))
+    """Ruling 7: the dead letter frees memory for what waits behind it, and no command comes by to look."""
+    sim = Simulator(BrokerConfig(delayed_max=1, topic=TopicConfig(retry=RetryPolicy(0, 3_600_000))))
     sim.create()
     sim.produce(envelope=deadline(sim, 5_000))
-    sim.produce()
     sim.attach()
     sim.nack(0)
+    sim.produce()
     assert sim.take() == [(0, 1, "o")]
     sim.advance(5_000)
     assert sim.take() == [(1, 1, "o")]
@@ -137,7 +137,7 @@ def test_what_was_finished_ahead_costs_a_delivery_nothing() -> None:
 
 
 def test_a_consumer_is_handed_one_window_at_a_time() -> None:
-    sim = Simulator(BrokerConfig(stream_window_bytes=10))
+    sim = Simulator(BrokerConfig(stream_window_bytes=10, pace_streams=False))
     sim.create()
     for _ in range(20):
         sim.produce(b"12345")
@@ -508,7 +508,7 @@ def test_a_pause_that_doubles_without_end_ends_with_the_year_9999() -> None:
     for _ in range(60):
         sim.nack(0, delay_ms=0)
     sim.advance(10_000)  # the lease runs out
-    lease = sim.broker.topic("t").groups["g"].progress[0].leases[0]
+    lease = sim.broker.topic("t").groups["g"].progress[0].postponed[0]
     assert dt.datetime.fromtimestamp(lease.until_ms / 1000, dt.UTC).year == 9999
     sim.broker.snapshot()
 

@@ -189,16 +189,21 @@ def test_the_pause_doubles_up_to_its_maximum(sim: Simulator) -> None:
 
 
 def test_without_a_policy_the_topics_applies(sim: Simulator) -> None:
-    """Ruling 5: 100 ms doubling to 10 s, without limit."""
+    """Ruling 5: 100 ms doubling to an hour, 25 attempts in more than eight hours."""
+    began_ms = sim.now_ms
     sim.produce()
     sim.attach(lease_ms=3_600_000)
     sim.take()
-    for attempt, pause_ms in enumerate([100, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000], start=2):
+    for attempt, pause_ms in enumerate([min(100 << retry, 3_600_000) for retry in range(24)], start=2):
         sim.nack(0)
         sim.advance(pause_ms - 1)
         assert sim.take() == []
         sim.advance(1)
         assert sim.take() == [(0, attempt, "o")]
+    assert sim.now_ms - began_ms > 8 * 3_600_000
+    sim.nack(0)
+    sim.attach(topic="dlq.t")
+    assert sim.take() == [(0, 1, "o")]
 
 
 def test_a_policy_without_backoff_retries_at_once(sim: Simulator) -> None:
@@ -500,7 +505,7 @@ def test_in_flight_is_limited_per_group_and_partition() -> None:
         sim.produce(envelope={"partition_override": 0})
         sim.produce(envelope={"partition_override": 1})
     sim.attach()
-    assert [offset for offset, _, _ in sim.take()] == [0, 2, 1, 3]
+    assert [offset for offset, _, _ in sim.take()] == [0, 1, 2, 3]
     sim.ack(2)
     assert sim.take() == [(4, 1, "o")]
 

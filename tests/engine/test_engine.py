@@ -267,7 +267,7 @@ def test_a_stream_that_does_not_read_is_given_one_window_and_no_more(tmp_path: P
             super().deliver(deliveries)
             self.consumer.open = False
 
-    config = BrokerConfig(stream_window_bytes=1_000, topic=TopicConfig(max_in_flight=0))
+    config = BrokerConfig(stream_window_bytes=1_000, topic=TopicConfig(max_in_flight=0), pace_streams=False)
     with Node(tmp_path, broker=config) as node:
         node.create("t")
         for _ in range(50):
@@ -282,7 +282,7 @@ def test_a_stream_that_does_not_read_is_given_one_window_and_no_more(tmp_path: P
 
 
 def test_a_stream_that_reads_gets_everything_window_by_window(tmp_path: Path) -> None:
-    config = BrokerConfig(stream_window_bytes=1_000, topic=TopicConfig(max_in_flight=0))
+    config = BrokerConfig(stream_window_bytes=1_000, topic=TopicConfig(max_in_flight=0), pace_streams=False)
     with Node(tmp_path, broker=config) as node:
         node.create("t", max_in_flight=0)
         for number in range(55):

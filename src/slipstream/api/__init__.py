@@ -40,17 +40,25 @@ from slipstream.api.dead_letters import (
 )
 from slipstream.api.errors import ErrorResponse
 from slipstream.api.events import GroupStats, Stats, TopicStats
-from slipstream.api.groups import GroupInfo, GroupList, GroupPartition, InFlight, SeekRequest
+from slipstream.api.groups import (
+    ConsumerInfo,
+    GroupInfo,
+    GroupList,
+    GroupPartition,
+    GroupRetryRequest,
+    InFlight,
+    SeekRequest,
+)
 from slipstream.api.media import ARROW, JSON, MSGPACK, NDJSON
 from slipstream.api.offsets import OffsetsRequest, OffsetsResponse, PartitionOffsets, TopicOffsets
 from slipstream.api.once import OnceBeginRequest, OnceBeginResponse, OnceSettleRequest
 from slipstream.api.produce import EnvelopeFields, Placed, ProduceMessage, ProduceRequest, ProduceResponse
 from slipstream.api.read import LogMessage, ReadQuery, ReadResponse
+from slipstream.api.retry import RetryPolicyFields
 from slipstream.api.segments import SegmentFile, SegmentList, SegmentsQuery
 from slipstream.api.topics import (
     CreateTopicRequest,
     PartitionInfo,
-    RetryPolicyFields,
     TopicChange,
     TopicConfigFields,
     TopicCreated,
@@ -70,6 +78,7 @@ __all__ = [
     "CommitRequest",
     "CommitResponse",
     "ConsumedWindow",
+    "ConsumerInfo",
     "CreateTopicRequest",
     "DeadLetter",
     "DeadLetterItem",
@@ -87,6 +96,7 @@ __all__ = [
     "GroupInfo",
     "GroupList",
     "GroupPartition",
+    "GroupRetryRequest",
     "GroupStats",
     "InFlight",
     "LogMessage",

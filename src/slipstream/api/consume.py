@@ -7,6 +7,7 @@ from typing import Annotated, Generic
 import msgspec
 
 from slipstream.api.produce import Encoding, PayloadT
+from slipstream.api.retry import RetryPolicyFields
 from slipstream.broker.envelope import Envelope, Routing
 
 Natural = Annotated[int, msgspec.Meta(ge=0)]
@@ -28,6 +29,9 @@ class FetchRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     wait_ms: Natural = 0
     lease_ms: Natural = 0
     """0: what the server is set to."""
+    retry: RetryPolicyFields | None = None
+    """How failures of what this fetch gets are retried, where a message has no policy of its own. Fields left out are
+    the group's or the topic's."""
 
 
 class FetchedMessage(msgspec.Struct, Generic[PayloadT], frozen=True, omit_defaults=True, kw_only=True):

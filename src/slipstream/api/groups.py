@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from slipstream.api.retry import RetryPolicyFields
+
 
 class InFlight(msgspec.Struct, frozen=True):
     """A message that was delivered and is not finished."""
@@ -16,7 +18,7 @@ class InFlight(msgspec.Struct, frozen=True):
     owner: str
     attempts: int
     state: Literal["leased", "waiting", "ready"]
-    """With its owner; waiting for its next attempt; due for it."""
+    """On lease to its owner; waiting for its next attempt; due for it."""
     until_ms: int
     """When the lease ends, or the next attempt is due."""
     last_error: str
@@ -34,6 +36,24 @@ class GroupPartition(msgspec.Struct, frozen=True):
     """When the oldest message that is not finished was stored; absent where there is none."""
     unreadable: str = ""
     """Why the log cannot be read on here."""
+    retrying: int = 0
+    """Messages that failed and wait for their next attempt."""
+
+
+class ConsumerInfo(msgspec.Struct, frozen=True):
+    """A consumer of a group that is connected now."""
+
+    owner: str
+    kind: Literal["stream", "pull"]
+    lease_ms: int
+    held: int
+    """Messages it has on lease."""
+    window: int | None
+    """Maximum number of messages a stream may hold; absent where the client or the broker sets none."""
+    prefetch: bool
+    """The client asked for this window; otherwise it follows the rate of its acks."""
+    parked_ms: int | None
+    """When the stream was parked, because it let leases run out and settled nothing; absent where it is not."""
 
 
 class GroupInfo(msgspec.Struct, frozen=True):
@@ -54,11 +74,29 @@ class GroupInfo(msgspec.Struct, frozen=True):
     """Removed by retention before the group finished them."""
     partitions: list[GroupPartition]
     messages: list[InFlight] = []
-    """What is in flight; only where one group is asked for, and the first thousand."""
+    """What is in flight or waits for another attempt; only where one group is asked for, and the first thousand."""
+    retrying: int = 0
+    """Messages that failed and wait for their next attempt."""
+    parked: int = 0
+    """Streams that get no new messages, because they let leases run out and settled nothing."""
+    readers: list[ConsumerInfo] = []
+    """The consumers that are connected; only where one group is asked for, and the first thousand."""
+    retry: RetryPolicyFields | None = None
+    """The retry policy of the group; absent where the topic's holds."""
 
 
 class GroupList(msgspec.Struct, frozen=True):
     groups: list[GroupInfo]
+
+
+class GroupRetryRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, frozen=True):
+    """`PUT /v2/topics/{topic}/groups/{group}/retry`: how often and when messages that fail in this group are retried.
+
+    Fields that are left out are the topic's. A policy of the message itself, or of the handler, goes before it.
+    """
+
+    retry: RetryPolicyFields | None = None
+    """null: the group has no policy of its own any more."""
 
 
 class SeekRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, frozen=True):

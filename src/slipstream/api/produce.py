@@ -7,7 +7,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 import msgspec
 
-from slipstream.api.topics import RetryPolicyFields
+from slipstream.api.retry import RetryPolicyFields
 
 PayloadT = TypeVar("PayloadT")
 """str in JSON, bytes in MessagePack."""

@@ -7,25 +7,14 @@ from typing import Annotated
 import msgspec
 
 from slipstream.api.groups import GroupInfo
-
-Natural = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-
-
-class RetryPolicyFields(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, frozen=True):
-    """How failures are repeated. In an envelope what is absent is 0; for a topic it stays as it was."""
-
-    max_attempts: Natural | None = None
-    """0: without end."""
-    backoff_ms: Natural | None = None
-    """The first pause; it doubles. 0: none."""
-    max_backoff_ms: Natural | None = None
+from slipstream.api.retry import Natural, RetryPolicyFields
 
 
 class TopicConfigFields(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, frozen=True):
     """What can be set for one topic. What is absent follows the settings of the server. 0 means no limit."""
 
     max_in_flight: Natural | None = None
-    """Unfinished deliveries per group and partition."""
+    """Messages on lease per group and partition."""
     max_waiting_messages: Natural | None = None
     """Messages per partition the slowest group may have left before producers get 429."""
     max_waiting_bytes: Natural | None = None

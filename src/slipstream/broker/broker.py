@@ -16,6 +16,7 @@ from slipstream.broker.changes import (
     GroupForgotten,
     GroupMoved,
     GroupPaused,
+    GroupRetryChanged,
     OnceBegan,
     OnceSettled,
     TopicChanged,
@@ -28,15 +29,16 @@ from slipstream.broker.commits import Commits
 from slipstream.broker.config import BrokerConfig
 from slipstream.broker.delivery import Dispatcher
 from slipstream.broker.effects import Effects, Publications
-from slipstream.broker.envelope import LATEST_MS
+from slipstream.broker.envelope import LATEST_MS, RetryPolicy
 from slipstream.broker.errors import BrokerError, FailedPrecondition, InvalidArgument, NotFound, Unavailable
-from slipstream.broker.group import Consumer, Group, Lease, LeaseState, Progress
+from slipstream.broker.group import Consumer, Group, Lease, Progress
 from slipstream.broker.idempotency import Status, short
 from slipstream.broker.intake import Intake
 from slipstream.broker.name import check_name
 from slipstream.broker.snapshot import restore_snapshot, take_snapshot
 from slipstream.broker.state import LogFactory, OnceKey, State
 from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, Topic, TopicOverrides
+from slipstream.broker.window import WINDOW_MAX, WINDOW_START, Window
 from slipstream.record import LogUnreadable
 
 
@@ -165,9 +167,17 @@ class Broker:
         credit: int | None = None,
         sink: object = None,
         window_bytes: int = 0,
+        prefetch: int = 0,
+        retry: RetryPolicy | None = None,
     ) -> Consumer:
-        """Somebody starts to read for a group, which is created if it is new and then starts at the oldest message."""
+        """Start to read for a group, which is created if it is new and then starts at the oldest message.
+
+        With `credit` the consumer is a pull of so many messages, without it a stream. A stream holds `prefetch`
+        messages at a time, or as many as its acks show it can settle (ADR 40). `retry` holds for what it gets.
+        """
         topic = self.topic(name)
+        if not 0 <= prefetch <= WINDOW_MAX:
+            raise InvalidArgument(f"prefetch must be between 0 and {WINDOW_MAX}; 0 lets the broker measure it")
         check_name("owner", owner)
         if lease_ms < 0:
             raise InvalidArgument("lease_ms must not be negative")
@@ -179,30 +189,29 @@ class Broker:
             self._lower_floors(topic)
         self._used(group, now_ms)
         lease_ms = lease_ms or self.config.lease_ms
-        consumer = Consumer(group, owner, lease_ms, credit, sink, window_bytes or self.config.stream_window_bytes)
+        window = None
+        if credit is not None:
+            credit = min(credit, group.pull_limits.get(owner, credit))
+        elif prefetch or self.config.pace_streams:
+            window = Window(prefetch, start=1 if now_ms < group.fragile_until_ms else WINDOW_START)
+        window_bytes = window_bytes or self.config.stream_window_bytes
+        consumer = Consumer(group, owner, lease_ms, credit, sink, window_bytes, window, retry)
         group.consumers.append(consumer)
         self.dispatch(group, now_ms)
         return consumer
 
     def detach(self, now_ms: int, consumer: Consumer) -> None:
-        """It stops reading; what it holds stays leased to its owner (ruling 4)."""
+        """Stop delivering to a consumer; what it holds stays leased to its owner (ruling 4)."""
         group = consumer.group
-        consumer.open = False
+        consumer.open = consumer.attached = False
         group.last_seen_ms = now_ms
         if consumer in group.consumers:
             group.consumers.remove(consumer)
+            group.parked -= consumer.parked_ms is not None
 
     def dispatch(self, group: Group, now_ms: int) -> None:
-        """Hands out what is due to this group, after a consumer became ready; the partitions take turns."""
-        if not group.can_take():
-            return
-        count = len(group.progress)
-        for number in range(group.first, group.first + count):
-            delivered = self.dispatcher.delivered_total
-            self.dispatcher.dispatch(group.progress[number % count], now_ms)
-            if self.dispatcher.delivered_total != delivered and not group.can_take():
-                group.first = (number + 1) % count
-                return
+        """Deliver what is due to this group, after a consumer became ready."""
+        self.dispatcher.serve(group, now_ms)
 
     def sent(self, now_ms: int, consumer: Consumer) -> None:
         """What was handed to the consumer is on its way: there is room for more, if it is still open."""
@@ -224,9 +233,10 @@ class Broker:
 
     def _end_consumers(self, group: Group) -> None:
         for consumer in group.consumers:
-            consumer.open = False
+            consumer.open = consumer.attached = False
             self.effects.ended.append(consumer)
         group.consumers.clear()
+        group.parked = 0
 
     def _create_group(self, topic: Topic, name: str) -> Group:
         check_name("group", name)
@@ -239,22 +249,24 @@ class Broker:
     # Settle
 
     def ack(self, now_ms: int, name: str, group_name: str, partition: int, offset: int, owner: str) -> None:
-        """The message is done for this group. Saying so again, or late, is fine (ruling 3)."""
+        """Finish the message for this group. Doing so again, or late, is fine (ruling 3)."""
         progress, lease = self._find(name, group_name, partition, offset, owner)
-        self._used(progress.group, now_ms)
+        group = progress.group
+        self._used(group, now_ms)
         if lease is None:
+            self._check_not_dead(progress, offset)
+            self._heard_from(group, owner, now_ms)
             return
-        change = Finished(progress.group.id, partition, offset)
+        _note_settled(lease, now_ms, acked=True)
         progress.finish(offset, -1, 0)
-        self.effects.changes.append(encode_change(change))
+        self.effects.changes.append(encode_change(Finished(group.id, partition, offset)))
         self.acked_total += 1
-        if progress.position < progress.partition.committed or progress.ready or progress.due:
-            self.dispatcher.dispatch(progress, now_ms)
+        self._go_on(progress, owner, now_ms)
 
     def ack_batch(
         self, now_ms: int, name: str, group_name: str, places: Sequence[PlaceT], owner: str
     ) -> list[tuple[PlaceT, BrokerError]]:
-        """Many at once. Each stands for itself: returns those that could not be acked, and why."""
+        """Finish many messages at once; return those that could not be acked, and why."""
         group = self.group(name, group_name)
         acked: dict[Progress, list[int]] = {}
         failed: list[tuple[PlaceT, BrokerError]] = []
@@ -262,14 +274,18 @@ class Broker:
             number, offset = place.partition, place.offset
             progress = group.progress[number] if 0 <= number < len(group.progress) else None
             lease = progress.leases.get(offset) if progress is not None else None
-            if progress is not None and lease is not None and lease.owner == owner:
-                progress.finish(offset, -1, 0)
-                acked.setdefault(progress, []).append(offset)
-                continue
             try:
-                self._find(name, group_name, number, offset, owner)  # it is done, or not this owner's
+                if progress is None or lease is None or lease.owner != owner:
+                    progress, lease = self._find(name, group_name, number, offset, owner)
+                    if lease is None:
+                        self._check_not_dead(progress, offset)
+                        continue
             except BrokerError as error:
                 failed.append((place, error))
+                continue
+            _note_settled(lease, now_ms, acked=True)
+            progress.finish(offset, -1, 0)
+            acked.setdefault(progress, []).append(offset)
         if len(failed) < len(places):
             self._used(group, now_ms)
         for progress, offsets in acked.items():
@@ -277,9 +293,32 @@ class Broker:
             self.effects.batched += len(offsets) - 1
             self.acked_total += len(offsets)
         for progress in acked:
-            if progress.position < progress.partition.committed or progress.ready or progress.due:
-                self.dispatcher.dispatch(progress, now_ms)
+            self._go_on(progress, owner, now_ms)
         return failed
+
+    def _go_on(self, progress: Progress, owner: str, now_ms: int) -> None:
+        """Deliver what has become possible because a consumer settled a message."""
+        group = progress.group
+        if group.parked:
+            group.heard_from(owner)
+        if progress.position < progress.partition.committed or progress.postponed:
+            group.waiting[progress] = None
+        if group.waiting:
+            self.dispatcher.serve(group, now_ms)
+
+    def _heard_from(self, group: Group, owner: str, now_ms: int) -> None:
+        """Serve the streams of an owner that were parked: it is alive."""
+        if group.parked and group.heard_from(owner):
+            self.dispatcher.serve(group, now_ms)
+
+    def _check_not_dead(self, progress: Progress, offset: int) -> None:
+        """Refuse the ack of a message that was dead-lettered meanwhile: its work may be done once more (ruling 3)."""
+        if progress.dead is not None and offset in progress.dead:
+            topic = progress.partition.topic.name
+            raise FailedPrecondition(
+                f"offset {offset} of {topic}/{progress.partition.number} is already dead-lettered for group "
+                f"{progress.group.name}: its ack came too late; see the dead letters of {topic}"
+            )
 
     def nack(
         self,
@@ -299,8 +338,10 @@ class Broker:
         progress, lease = self._find(name, group_name, partition, offset, owner)
         self._used(progress.group, now_ms)
         if lease is None or lease.released:
+            self._heard_from(progress.group, owner, now_ms)
             return
         self.nacked_total += 1
+        _note_settled(lease, now_ms, acked=False)
         self.dispatcher.fail(
             progress,
             lease,
@@ -310,7 +351,7 @@ class Broker:
             delay_ms=delay_ms,
             retryable=retryable,
         )
-        self.dispatcher.dispatch(progress, now_ms)
+        self._go_on(progress, owner, now_ms)
 
     def extend(
         self, now_ms: int, name: str, group_name: str, partition: int, offset: int, owner: str, lease_ms: int = 0
@@ -327,6 +368,10 @@ class Broker:
         self.effects.changes.append(encode_change(change))
         self.state.extended(change)
         self.dispatcher.set_timer(progress, until_ms)
+        if lease.consumer is not None:
+            lease.consumer.last_sign_ms = now_ms
+            lease.sequence = 0  # the consumer is at it: its time no longer depends on the messages before it
+        self._heard_from(progress.group, owner, now_ms)
         return until_ms
 
     def _find(self, name: str, group_name: str, number: int, offset: int, owner: str) -> tuple[Progress, Lease | None]:
@@ -344,9 +389,10 @@ class Broker:
             raise InvalidArgument(f"offset out of range: {name} has offsets 0 to {topic.next_offset - 1}")
         group = self.group(name, group_name)
         progress = group.progress[number]
-        lease = progress.leases.get(offset)
+        lease = progress.find(offset)
         if lease is not None:
             if lease.owner != owner:
+                group.heard_from(owner)  # it has been too slow, but it is alive
                 raise FailedPrecondition("not owner")
             return progress, lease
         if offset in progress.postponed or (offset > progress.cursor and offset not in progress.finished_ahead):
@@ -401,6 +447,7 @@ class Broker:
             change = replace(move, group_id=group.id)
             self.effects.changes.append(encode_change(change))
             self.state.group_moved(change)
+            group.waiting[group.progress[move.partition]] = None
         self._lower_floors(topic)
         self.dispatch(group, now_ms)
         return group
@@ -416,6 +463,7 @@ class Broker:
 
     def _consumed(self, group: Group, now_ms: int) -> None:
         self._used(group, now_ms)
+        group.waiting.update(dict.fromkeys(group.progress))
         self.dispatch(group, now_ms)
 
     def pause(self, now_ms: int, name: str, group_name: str, *, paused: bool) -> Group:
@@ -427,6 +475,16 @@ class Broker:
             self.effects.changes.append(encode_change(change))
             self.state.group_paused(change)
             self.dispatch(group, now_ms)
+        return group
+
+    def set_group_retry(self, now_ms: int, name: str, group_name: str, retry: RetryPolicy | None) -> Group:
+        """Set the retry policy of a group, or with None leave it to the topic's. The group is created if it is new."""
+        group = self._group_for(self.topic(name), group_name)
+        self._used(group, now_ms)
+        if group.retry != retry:
+            change = GroupRetryChanged(group.id, retry)
+            self.effects.changes.append(encode_change(change))
+            self.state.group_retry_changed(change)
         return group
 
     def forget_group(self, name: str, group_name: str) -> None:
@@ -527,7 +585,21 @@ class Broker:
             # When it was last used is not in the journal; its consumers get the time to come back.
             group.last_seen_ms = now_ms
             for progress in group.progress:
-                for lease in progress.leases.values():
-                    if lease.state is LeaseState.WAITING and lease.until_ms <= now_ms:
-                        progress.make_ready(lease)
+                group.waiting[progress] = None
                 self.dispatcher.restart_timer(progress, now_ms)
+
+
+def _note_settled(lease: Lease, now_ms: int, *, acked: bool) -> None:
+    """Let the consumer of a message learn from its settlement how much it can hold."""
+    consumer = lease.consumer
+    if consumer is None:
+        return
+    consumer.last_sign_ms = now_ms
+    consumer.settled_to = max(consumer.settled_to, lease.sequence)
+    window = consumer.window
+    if window is not None:
+        window.note_settled(lease.settled_before, now_ms - lease.delivered_ms, consumer.lease_ms)
+    elif acked and consumer.credit is not None:
+        consumer.acked += 1
+        if consumer.acked == consumer.delivered and consumer.group.pull_limits:
+            consumer.group.pull_finished(consumer)

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from slipstream.broker.envelope import RetryPolicy
 from slipstream.broker.topic import TopicOverrides
 from slipstream.record import Published, PublishedBatch
 
@@ -44,6 +45,8 @@ class Delivered(msgspec.Struct, array_like=True, tag=4, frozen=True, gc=False):
     attempts: int
     owner: str
     lease_until_ms: int
+    retry: RetryPolicy | None = None
+    """The retry policy of the handler, if it named one."""
 
 
 class Outcome(enum.IntEnum):
@@ -75,6 +78,8 @@ class Failed(msgspec.Struct, array_like=True, tag=6, frozen=True, gc=False):
     last_error: str
     due_ms: int
     released: bool
+    excused: bool = False
+    """The attempt does not count towards the limit."""
 
 
 class Extended(msgspec.Struct, array_like=True, tag=7, frozen=True, gc=False):
@@ -191,10 +196,13 @@ class DeliveredRun(msgspec.Struct, array_like=True, tag=20, frozen=True):
     lease_until_ms: int
     messages: list[tuple[int, int, int]]
     """(offset, index, size)"""
+    retry: RetryPolicy | None = None
 
     def delivered(self) -> Iterator[Delivered]:
         for offset, index, size in self.messages:
-            yield Delivered(self.group_id, self.partition, offset, index, size, 1, self.owner, self.lease_until_ms)
+            yield Delivered(
+                self.group_id, self.partition, offset, index, size, 1, self.owner, self.lease_until_ms, self.retry
+            )
 
 
 class FinishedBatch(msgspec.Struct, array_like=True, tag=21, frozen=True):
@@ -207,6 +215,13 @@ class FinishedBatch(msgspec.Struct, array_like=True, tag=21, frozen=True):
     def finished(self) -> Iterator[Finished]:
         for offset in self.offsets:
             yield Finished(self.group_id, self.partition, offset)
+
+
+class GroupRetryChanged(msgspec.Struct, array_like=True, tag=23, frozen=True):
+    """The retry policy of a group was set, or with None removed."""
+
+    group_id: int
+    retry: RetryPolicy | None
 
 
 class WriterCommitted(msgspec.Struct, array_like=True, tag=22, frozen=True):
@@ -240,6 +255,7 @@ Change: TypeAlias = (
     | DeliveredRun
     | FinishedBatch
     | WriterCommitted
+    | GroupRetryChanged
 )
 
 

@@ -22,6 +22,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Count messages as waiting even while no group exists that waits for them, as DriftQ does."""
     stream_window_bytes: int = 1 << 20
     """A consumer is handed no more than about this much before it is seen whether it keeps up."""
+    pace_streams: bool = True
+    """Measure how much each stream can hold, and park those that settle nothing. DriftQ does neither."""
     partitions_max: int = 1_024
     topics_max: int = 10_000
     groups_max: int = 10_000
@@ -35,4 +37,5 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     deadlines_max: int = 100_000
     """How many waiting messages have their deadline watched; past that it is only looked at on delivery."""
     delayed_max: int = 100_000
-    """Messages not yet due that a group looks past in a partition; behind the last of them it waits."""
+    """Maximum number of messages a group looks past in a partition because they are not due yet, and as many again that
+    wait for another attempt. At the limit the group waits, so that memory stays bounded."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import logging
 from heapq import heapify, heappop, heappush
 from itertools import chain
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 from slipstream.broker.changes import (
     Delivered,
     DeliveredRun,
+    Extended,
     Failed,
     Finished,
     Outcome,
@@ -21,7 +23,7 @@ from slipstream.broker.changes import (
 from slipstream.broker.effects import Delivery, Effects
 from slipstream.broker.envelope import LATEST_MS, DeadLetter, Envelope, Meta, RetryPolicy, decode_meta, encode_meta
 from slipstream.broker.errors import Unavailable
-from slipstream.broker.group import Consumer, Lease, LeaseState, Progress
+from slipstream.broker.group import Consumer, Group, Lease, Progress
 from slipstream.broker.idempotency import Operation
 from slipstream.broker.staged import StagedBatch
 from slipstream.broker.state import State
@@ -35,6 +37,19 @@ ACK_TIMEOUT = "ack_timeout"
 TIMERS_KEPT = 256
 """Replaced timers that may lie about before they are cleared away."""
 
+FRAGILE_MS = 10 * 60_000
+"""How long new streams of a group start with one message, after a stream of it ended with leases that ran out: a
+message that kills its workers then takes no others with it."""
+
+
+class _Turn(enum.Enum):
+    """The result of looking for one message to deliver in a partition."""
+
+    DELIVERED = enum.auto()
+    NOTHING = enum.auto()
+    """There is nothing to deliver now: an ack, a timer or a new message brings the partition back."""
+    NO_CONSUMER = enum.auto()
+
 
 class Dispatcher:
     """Moves messages from the log to consumers and keeps the timers that bring the unfinished ones back."""
@@ -44,8 +59,8 @@ class Dispatcher:
         self.effects = effects
         self.delivered_total = 0
         self.redelivered_total = 0
-        self._run: list[Delivered] = []
-        """Handed out by this dispatch and not among the changes yet: first deliveries to one consumer, one by one."""
+        self._runs: dict[Progress, list[Delivered]] = {}
+        """First deliveries of this turn that are not among the changes yet; those of a run went to one consumer."""
         self._timers: list[tuple[int, int, Progress]] = []
         self._timer_count = 0
         self._timers_max = TIMERS_KEPT
@@ -61,54 +76,78 @@ class Dispatcher:
                 self.dispatch(progress, now_ms)
 
     def dispatch(self, progress: Progress, now_ms: int) -> None:
-        """Hands out what is due, as long as somebody can take it and the group's limit allows.
-
-        The limit counts what was delivered and not finished, waiting retries included: while a dependency is down, a
-        group holds on to the messages that failed instead of burning through the rest of the log.
-        """
+        """Deliver what is due in this partition, as far as there are consumers and the limit of the group allows."""
         group = progress.group
-        if not group.consumers or group.paused or progress.unreadable:
+        group.waiting[progress] = None
+        self.serve(group, now_ms)
+
+    def serve(self, group: Group, now_ms: int) -> None:
+        """Deliver what is due to a group. Its partitions take turns, message by message.
+
+        The limit of a partition counts what is on lease. What waits for another attempt does not use it up, so that
+        messages which fail do not keep those behind them from their first delivery (ADR 6).
+        """
+        if not group.consumers or group.paused or not group.waiting:
             return
         try:
-            self._dispatch(progress, now_ms)
+            self._serve(group, now_ms)
         finally:
-            self._end_run()
+            self._end_runs()
 
-    def _dispatch(self, progress: Progress, now_ms: int) -> None:
+    def _serve(self, group: Group, now_ms: int) -> None:
+        waiting = group.waiting
+        while waiting:
+            progress = next(iter(waiting))
+            turn = self._deliver_next(progress, now_ms)
+            if turn is _Turn.DELIVERED:
+                waiting.move_to_end(progress)
+            elif turn is _Turn.NOTHING:
+                del waiting[progress]
+            else:
+                return
+
+    def _deliver_next(self, progress: Progress, now_ms: int) -> _Turn:
         group = progress.group
         partition = progress.partition
         limit = group.topic.config.max_in_flight
+        if progress.unreadable or (limit and len(progress.leases) >= limit):
+            return _Turn.NOTHING
         while True:
-            again = progress.next_ready()
+            again = progress.next_due(now_ms)
             if again is None:
-                if limit and len(progress.leases) >= limit:
-                    return
-                again = progress.next_due(now_ms)
-                if again is None and progress.position >= partition.committed:
-                    if progress.due:
-                        self._await_due(progress)
-                    return
+                is_full = progress.retrying >= self.state.config.delayed_max
+                if progress.position >= partition.committed or is_full:
+                    self._await_due(progress)
+                    return _Turn.NOTHING
             consumer = group.next_consumer()
             if consumer is None:
-                return
+                consumer = self._next_probe(progress, again, now_ms) if again is not None and group.parked else None
+                if consumer is None:
+                    return _Turn.NO_CONSUMER
             index = again.index if again is not None else progress.position
             try:
                 record = partition.log.read(index)
             except LogUnreadable as error:
                 self._stall(progress, error)
-                return
+                return _Turn.NOTHING
             if again is None and record.offset in progress.finished_ahead:
                 progress.step_over(record.offset)
             elif consumer.credit is not None and not consumer.has_room(record.size + len(record.meta)):
-                consumer.credit = 0  # it is full; somebody else may take this one
-            elif not self._deliver(progress, consumer, record, index, again, now_ms):
-                return
+                consumer.credit = 0  # it is full; another consumer may take this one
+            else:
+                return self._deliver(progress, consumer, record, index, again, now_ms)
+
+    def _next_probe(self, progress: Progress, again: Lease, now_ms: int) -> Consumer | None:
+        """Return the parked stream that is offered this message again, or look for it when its pause is over."""
+        consumer = progress.group.next_probe(again, now_ms)
+        if consumer is None:
+            probe_ms = progress.group.next_probe_ms(again.owner)
+            if probe_ms is not None and probe_ms > now_ms:
+                self.set_timer(progress, probe_ms)
+        return consumer
 
     def _await_due(self, progress: Progress) -> None:
-        """Whoever could be served has everything else: from here on only the clock brings what was postponed.
-
-        It may have been given up while nobody could be served, for what is due already waits for no clock.
-        """
+        """Set the clock for what is postponed: from here on nothing else brings it."""
         due_ms = progress.next_due_ms()
         if due_ms is not None:
             self.set_timer(progress, due_ms)
@@ -126,27 +165,36 @@ class Dispatcher:
 
     def _deliver(
         self, progress: Progress, consumer: Consumer, record: Record, index: int, before: Lease | None, now_ms: int
-    ) -> bool:
-        """Delivers the record, or does with it what else is due; False if it has to wait, and all behind it too."""
+    ) -> _Turn:
+        """Deliver the record, or do what else is due with it; NOTHING where it has to wait, and all behind it too."""
         meta = decode_meta(record.meta)
         if _deadline_passed(meta, now_ms):
-            self._end_run()
+            self._end_run(progress)
             self.dead_letter(progress, record, index, before, Outcome.DEADLINE_EXCEEDED, now_ms)
-            return True
+            return _Turn.DELIVERED
         if before is None and meta.deliver_at_ms is not None and meta.deliver_at_ms > now_ms:
-            self._end_run()
+            self._end_run(progress)
             return self._postpone(progress, record, index, meta.deliver_at_ms)
         attempts, last_error = (before.attempts + 1, before.last_error) if before is not None else (1, "")
         until_ms = now_ms + consumer.lease_ms
         size = len(record.key) + len(record.value)
         number = progress.partition.number
-        change = Delivered(progress.group.id, number, record.offset, index, size, attempts, consumer.owner, until_ms)
-        self.state.delivered(change)
+        change = Delivered(
+            progress.group.id, number, record.offset, index, size, attempts, consumer.owner, until_ms, consumer.retry
+        )
+        lease = self.state.delivered(change)
+        lease.consumer = consumer
+        lease.delivered_ms = now_ms
+        consumer.held += 1
+        consumer.delivered += 1
+        lease.sequence = consumer.delivered
+        if consumer.window is not None:
+            lease.settled_before = consumer.window.settled
         effects = self.effects
         if attempts == 1:
-            self._add_to_run(change)
+            self._add_to_run(progress, change)
         else:
-            self._end_run()
+            self._end_run(progress)
             effects.changes.append(encode_change(change))
         effects.deliveries.append(Delivery(consumer, number, record, meta, attempts, last_error))
         consumer.unsent_bytes += size + len(record.meta)
@@ -157,38 +205,53 @@ class Dispatcher:
             self.redelivered_total += 1
         if progress.timer_ms is None or until_ms < progress.timer_ms:
             self.set_timer(progress, until_ms)
-        return True
+        return _Turn.DELIVERED
 
-    def _add_to_run(self, change: Delivered) -> None:
-        run = self._run
-        if run and (run[0].owner != change.owner or run[0].lease_until_ms != change.lease_until_ms):
-            self._end_run()
-        self._run.append(change)
-
-    def _end_run(self) -> None:
-        run = self._run
-        if not run:
+    def _add_to_run(self, progress: Progress, change: Delivered) -> None:
+        run = self._runs.get(progress)
+        if run is None:
+            self._runs[progress] = [change]
             return
-        self._run = []
+        first = run[0]
+        if (
+            first.owner != change.owner
+            or first.lease_until_ms != change.lease_until_ms
+            or first.retry is not change.retry
+        ):
+            self._end_run(progress)
+            self._runs[progress] = [change]
+        else:
+            run.append(change)
+
+    def _end_runs(self) -> None:
+        for progress in list(self._runs):
+            self._end_run(progress)
+
+    def _end_run(self, progress: Progress) -> None:
+        run = self._runs.pop(progress, None)
+        if run is None:
+            return
         first = run[0]
         change: DeliveredRun | Delivered = first
         if len(run) > 1:
             messages = [(each.offset, each.index, each.size) for each in run]
-            change = DeliveredRun(first.group_id, first.partition, first.owner, first.lease_until_ms, messages)
+            change = DeliveredRun(
+                first.group_id, first.partition, first.owner, first.lease_until_ms, messages, first.retry
+            )
             self.effects.batched += len(run) - 1
         self.effects.changes.append(encode_change(change))
 
-    def _postpone(self, progress: Progress, record: Record, index: int, due_ms: int) -> bool:
-        """It is not due yet: what comes behind it goes first, as far as there is memory for what is passed over."""
+    def _postpone(self, progress: Progress, record: Record, index: int, due_ms: int) -> _Turn:
+        """Pass over a message that is not due yet, as far as there is memory for what is passed over."""
         if len(progress.postponed) >= self.state.config.delayed_max:
             # The group waits here until one of them is due, or this one.
             self.set_timer(progress, min(due_ms, progress.next_due_ms() or due_ms))
-            return False
+            return _Turn.NOTHING
         change = Postponed(progress.group.id, progress.partition.number, record.offset, index, record.size, due_ms)
         self.state.postponed(change)
         self.effects.changes.append(encode_change(change))
         self.set_timer(progress, due_ms)
-        return True
+        return _Turn.DELIVERED
 
     def fail(
         self,
@@ -200,11 +263,12 @@ class Dispatcher:
         released: bool,
         delay_ms: int | None = None,
         retryable: bool = True,
+        excused: bool = False,
     ) -> None:
-        """One attempt failed: the next is scheduled, or the message has had its chances.
+        """Schedule the next attempt of a message that failed, or dead-letter it after its last.
 
-        The consumer may say when the next is due, or that there should be none. Raises Unavailable, and the group
-        stands still, where the log cannot be read.
+        The consumer may say when the next is due, or that there should be none. An excused failure does not count
+        towards the limit. Raises Unavailable, and the group stands still, where the log cannot be read.
         """
         partition = progress.partition
         try:
@@ -213,25 +277,23 @@ class Dispatcher:
             self._stall(progress, unreadable)
             raise Unavailable(f"the message cannot be read: {unreadable}") from unreadable
         meta = decode_meta(record.meta)
-        policy = self._policy(partition.topic, meta)
+        policy = self._policy(progress, lease, meta)
+        failures = lease.failures - excused
         lease.last_error = self._join_errors(lease.last_error, error)
         if _deadline_passed(meta, now_ms):
             self.dead_letter(progress, record, lease.index, lease, Outcome.DEADLINE_EXCEEDED, now_ms)
             return
-        if 0 < policy.max_attempts <= lease.attempts:
+        if 0 < policy.max_attempts <= failures:
             self.dead_letter(progress, record, lease.index, lease, Outcome.MAX_ATTEMPTS, now_ms)
             return
         if not retryable and not partition.topic.is_dead_letter:
             self.dead_letter(progress, record, lease.index, lease, Outcome.REJECTED, now_ms)
             return
-        due_ms = min(now_ms + (policy.delay_ms(lease.attempts) if delay_ms is None else delay_ms), LATEST_MS)
-        change = Failed(progress.group.id, partition.number, lease.offset, lease.last_error, due_ms, released)
+        due_ms = min(now_ms + (policy.delay_ms(max(failures, 1)) if delay_ms is None else delay_ms), LATEST_MS)
+        change = Failed(progress.group.id, partition.number, lease.offset, lease.last_error, due_ms, released, excused)
         self.state.failed(change)
         self.effects.changes.append(encode_change(change))
-        if due_ms <= now_ms:
-            progress.make_ready(lease)
-        else:
-            self.set_timer(progress, due_ms)
+        self.set_timer(progress, due_ms)
 
     def dead_letter(
         self, progress: Progress, record: Record, index: int, lease: Lease | None, outcome: Outcome, now_ms: int
@@ -327,18 +389,57 @@ class Dispatcher:
 
     def _review(self, progress: Progress, now_ms: int) -> None:
         for lease in list(progress.leases.values()):
-            if lease.state is LeaseState.LEASED and lease.until_ms <= now_ms:
+            if lease.until_ms <= now_ms:
                 try:
-                    self.fail(progress, lease, ACK_TIMEOUT, now_ms, released=False)
+                    self._run_out(progress, lease, now_ms)
                 except Unavailable:
                     return  # it stands still: without its record the lease can neither be failed nor given to another
-            elif lease.state is LeaseState.WAITING and lease.until_ms <= now_ms:
-                progress.make_ready(lease)
         self.dispatch(progress, now_ms)
         self.restart_timer(progress, now_ms)
 
+    def _run_out(self, progress: Progress, lease: Lease, now_ms: int) -> None:
+        """End a lease whose time is over, or move its end where its stream has not come to it yet.
+
+        A stream that settled something within the last lease and has not settled anything it got later is still busy
+        with what came before this message.
+        """
+        consumer = lease.consumer
+        excused = False
+        if consumer is not None and consumer.window is not None:
+            group = consumer.group
+            if not consumer.attached:
+                group.fragile_until_ms = now_ms + FRAGILE_MS
+            elif lease.sequence > consumer.settled_to:
+                until_ms = consumer.last_sign_ms + consumer.lease_ms
+                if until_ms > now_ms:
+                    change = Extended(group.id, progress.partition.number, lease.offset, until_ms)
+                    self.effects.changes.append(encode_change(change))
+                    self.state.extended(change)
+                    return
+                excused = consumer in lease.blamed
+                if not excused:
+                    lease.blamed += (consumer,)
+                self._park(consumer, lease, now_ms)
+            consumer.window.expired()
+        elif consumer is not None and consumer.credit is not None:
+            consumer.group.pull_ran_out(consumer)
+        self.fail(progress, lease, ACK_TIMEOUT, now_ms, released=False, excused=excused)
+
+    def _park(self, consumer: Consumer, lease: Lease, now_ms: int) -> None:
+        if consumer.park(lease, now_ms):
+            group = consumer.group
+            group.parked += 1
+            log.warning(
+                "the stream of owner %s in group %s of topic %s is parked: a lease of %d ms ran out and it settled "
+                "nothing meanwhile; it gets no new messages until it acks, nacks or extends one, or reconnects",
+                consumer.owner,
+                group.name,
+                group.topic.name,
+                consumer.lease_ms,
+            )
+
     def restart_timer(self, progress: Progress, now_ms: int) -> None:
-        due = [lease.until_ms for lease in progress.leases.values() if lease.state is not LeaseState.READY]
+        due = [lease.until_ms for lease in progress.leases.values()]
         postponed_ms = progress.next_due_ms()
         if postponed_ms is not None and postponed_ms > now_ms:
             due.append(postponed_ms)  # what is due already waits for a consumer, not for the clock
@@ -354,7 +455,7 @@ class Dispatcher:
             # Most have long been finished: what only that group needs is looked at before the disk is.
             held = chain(progress.leases.values(), progress.postponed.values())
             lease = next((lease for lease in held if lease.index == index), None)
-            waiting = index >= progress.position if lease is None else lease.state is not LeaseState.LEASED
+            waiting = index >= progress.position if lease is None else lease.offset in progress.postponed
             if not waiting:
                 continue
             try:
@@ -374,12 +475,14 @@ class Dispatcher:
         self.effects.changes.append(encode_change(change))
         return self.state.topic_created(change)
 
-    def _policy(self, topic: Topic, meta: Meta) -> RetryPolicy:
+    def _policy(self, progress: Progress, lease: Lease, meta: Meta) -> RetryPolicy:
+        """Return the retry policy of the message, or else of its handler, its group or its topic."""
+        topic = progress.partition.topic
         if topic.is_dead_letter:
             # It still carries the policy that killed it, but a dead letter is never dead-lettered again.
             return replace(topic.config.retry, max_attempts=0)
         own = meta.envelope.retry_policy if meta.envelope is not None else None
-        return topic.config.retry if own is None else own
+        return own or lease.retry or progress.group.retry or topic.config.retry
 
     def _join_errors(self, before: str, error: str) -> str:
         if error == ACK_TIMEOUT:

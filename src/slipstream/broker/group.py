@@ -2,73 +2,218 @@
 
 from __future__ import annotations
 
-import enum
+from collections import OrderedDict
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+from slipstream.broker.indexes import IndexSet
+from slipstream.broker.window import Window
+
 if TYPE_CHECKING:
+    from slipstream.broker.envelope import RetryPolicy
     from slipstream.broker.topic import Partition, Topic
 
+PROBE_PAUSE_MS_MAX = 60_000
+"""Longest pause between two offers of the same message to a parked stream, in milliseconds."""
 
-class LeaseState(enum.IntEnum):
-    LEASED = 0
-    """With its owner; `until_ms` is when the lease runs out."""
-    WAITING = 1
-    """Failed; `until_ms` is when the next attempt is due."""
-    READY = 2
-    """Due for the next attempt, as soon as somebody can take it."""
+PULL_LIMIT_MAX = 1 << 14
+PULL_LIMITS_MAX = 1_000
 
 
 class Lease:
-    """A message that was delivered and is not finished yet."""
+    """A message that was delivered and is not finished yet.
 
-    __slots__ = ("attempts", "index", "last_error", "offset", "owner", "released", "size", "state", "until_ms")
+    It stands in `Progress.leases` while its owner has it, and in `Progress.postponed` while it waits for its next
+    attempt.
+    """
 
-    def __init__(self, offset: int, index: int, size: int, attempts: int, owner: str, until_ms: int) -> None:
+    __slots__ = (
+        "attempts",
+        "blamed",
+        "consumer",
+        "delivered_ms",
+        "excused",
+        "index",
+        "last_error",
+        "offset",
+        "owner",
+        "released",
+        "retry",
+        "sequence",
+        "settled_before",
+        "size",
+        "until_ms",
+    )
+
+    def __init__(
+        self,
+        offset: int,
+        index: int,
+        size: int,
+        attempts: int,
+        owner: str,
+        until_ms: int,
+        retry: RetryPolicy | None = None,
+    ) -> None:
         self.offset = offset
         self.index = index
         self.size = size
         self.attempts = attempts
+        """Deliveries so far; 0 while the message waits for its first."""
         self.owner = owner
         self.until_ms = until_ms
-        self.state = LeaseState.LEASED
+        """When the lease runs out, or the next attempt is due."""
+        self.retry = retry
+        """The retry policy of the handler that took it, if it named one."""
         self.last_error = ""
         self.released = False
         """The owner gave it back (nack); an expired lease is not released and still belongs to its owner (ruling 3)."""
+        self.excused = 0
+        """Attempts that do not count towards the limit: the consumer never got to the message."""
+        self.consumer: Consumer | None = None
+        """The consumer that got it. None after a restart."""
+        self.blamed: tuple[Consumer, ...] = ()
+        """Silent streams that have let it run out once: the next time in their hands does not count."""
+        self.delivered_ms = 0
+        self.sequence = 0
+        """Its place in the order in which the consumer got its messages."""
+        self.settled_before = 0
+        """Messages that the consumer had settled when it got this one."""
+
+    @property
+    def failures(self) -> int:
+        """Attempts that count towards the limit."""
+        return self.attempts - self.excused
+
+    def let_go(self) -> None:
+        """Free its place with the consumer that has it."""
+        if self.consumer is not None:
+            self.consumer.held -= 1
 
 
 class Consumer:
-    """Somebody who reads for a group. The broker hands it messages while it is `open` and has credit and room left."""
+    """A reader of a group: a stream, or a pull of so many messages.
 
-    __slots__ = ("credit", "group", "lease_ms", "open", "owner", "sink", "unsent_bytes", "window_bytes")
+    The broker delivers to it while it is `open` and has credit and room left.
+    """
+
+    __slots__ = (
+        "acked",
+        "attached",
+        "credit",
+        "delivered",
+        "group",
+        "held",
+        "last_sign_ms",
+        "lease_ms",
+        "open",
+        "owner",
+        "parked_ms",
+        "probe_at_ms",
+        "retry",
+        "settled_to",
+        "silent_rounds",
+        "silent_to",
+        "sink",
+        "unsent_bytes",
+        "window",
+        "window_bytes",
+    )
 
     def __init__(
-        self, group: Group, owner: str, lease_ms: int, credit: int | None, sink: object, window_bytes: int
+        self,
+        group: Group,
+        owner: str,
+        lease_ms: int,
+        credit: int | None,
+        sink: object,
+        window_bytes: int,
+        window: Window | None = None,
+        retry: RetryPolicy | None = None,
     ) -> None:
         self.group = group
         self.owner = owner
         self.lease_ms = lease_ms
         self.credit = credit
-        """How many more messages it takes; None for a stream, which takes them as they come."""
+        """How many more messages a pull takes; None for a stream."""
         self.open = True
         """False while the reader does not keep up."""
+        self.attached = True
         self.sink = sink
-        """Where its messages go; the broker only carries it back to whoever attached the consumer."""
+        """Where its messages go; the broker only carries it back to the caller that attached the consumer."""
         self.window_bytes = window_bytes
         self.unsent_bytes = 0
         """Handed out since the last time something was sent. Whether the reader keeps up shows only then, so past the
         window the broker waits for it: all that the group's limit allows may be hundreds of megabytes."""
+        self.window = window
+        """How many messages a stream may hold. None for a pull, which named its number, and where pacing is off."""
+        self.retry = retry
+        """The retry policy of its handler."""
+        self.held = 0
+        """Messages it has on lease."""
+        self.delivered = 0
+        """Messages it ever got."""
+        self.settled_to = 0
+        """The highest `Lease.sequence` it has acked or nacked."""
+        self.acked = 0
+        self.last_sign_ms = 0
+        """When it last acked, nacked or extended."""
+        self.parked_ms: int | None = None
+        """Since when it gets no new messages, because it let a lease run out without a sign of life."""
+        self.probe_at_ms = 0
+        """When a parked stream is next offered what it let run out."""
+        self.silent_rounds = 0
+        """How often in a row it let leases run out in silence."""
+        self.silent_to = 0
+        """The highest `Lease.sequence` when that happened last."""
 
     @property
     def ready(self) -> bool:
-        return self.open and self.credit != 0 and self.unsent_bytes < self.window_bytes
+        window = self.window
+        return (
+            self.open
+            and self.credit != 0
+            and self.unsent_bytes < self.window_bytes
+            and (window is None or (self.held < window.limit and self.parked_ms is None))
+        )
 
     def has_room(self, size: int) -> bool:
-        """Whether a message of this size is within what was asked for; the first one always is.
+        """Return whether a message of this size is within what was asked for; the first one always is.
 
         A stream is asked for no size: its window only says when to wait.
         """
         return self.credit is None or self.unsent_bytes == 0 or self.unsent_bytes + size <= self.window_bytes
+
+    def park(self, lease: Lease, now_ms: int) -> bool:
+        """Give it nothing new, because it let this lease run out in silence; return whether it was not parked before.
+
+        What it let run out is offered to it again: at once the first time, as DriftQ does, and then after pauses that
+        double.
+        """
+        if lease.sequence <= self.silent_to:
+            return False  # one of those that ran out together
+        self.silent_to = self.delivered
+        self.silent_rounds += 1
+        pause_ms = 0 if self.silent_rounds == 1 else self.lease_ms << min(self.silent_rounds - 2, 20)
+        self.probe_at_ms = now_ms + min(pause_ms, PROBE_PAUSE_MS_MAX)
+        if self.parked_ms is not None:
+            return False
+        self.parked_ms = now_ms
+        return True
+
+    def wake(self) -> None:
+        """Serve it again: it has shown a sign of life."""
+        self.parked_ms = None
+        self.silent_rounds = 0
+
+    def may_be_probed(self, again: Lease, now_ms: int) -> bool:
+        """Return whether a parked stream may be offered this message again: all of them once, then one at a time."""
+        return (
+            self.open
+            and again.owner == self.owner
+            and self.probe_at_ms <= now_ms
+            and (self.silent_rounds == 1 or not self.held)
+        )
 
 
 class Progress:
@@ -76,11 +221,12 @@ class Progress:
 
     Everything before `position` was delivered at least once, or is not due yet. Of that, exactly the messages in
     `leases` and `postponed` are not finished; so each ack is remembered on its own (ruling 2) at a cost bounded by what
-    is in flight, not by how long the oldest unfinished message has been stuck.
+    is in flight or waits for another attempt, not by how long the oldest unfinished message has been stuck.
     """
 
     __slots__ = (
         "cursor",
+        "dead",
         "done_bytes",
         "due",
         "finished_ahead",
@@ -90,7 +236,7 @@ class Progress:
         "partition",
         "position",
         "postponed",
-        "ready",
+        "retrying",
         "timer_ms",
         "unreadable",
     )
@@ -102,11 +248,13 @@ class Progress:
         self.cursor = -1
         """The highest offset delivered."""
         self.leases: dict[int, Lease] = {}
-        """By offset, in order of first delivery."""
-        self.ready: list[int] = []
-        """Heap of offsets due for redelivery; may hold stale ones."""
+        """By offset: what consumers have."""
         self.postponed: dict[int, Lease] = {}
-        """By offset: passed over, because they were not due yet. They do not count as in flight."""
+        """By offset: what waits for its time, a first delivery or another attempt. None of it is in flight."""
+        self.retrying = 0
+        """How many of `postponed` wait for another attempt."""
+        self.dead: IndexSet | None = None
+        """Offsets that were dead-lettered for this group, as far back as retention goes."""
         self.due: list[tuple[int, int]] = []
         """Heap of (when, offset) of what is postponed; may hold stale ones."""
         self.finished_ahead: dict[int, tuple[int, int]] = {}
@@ -142,11 +290,41 @@ class Progress:
         indexes = [lease.index for lease in (*self.leases.values(), *self.postponed.values())]
         return min(indexes, default=self.position)
 
+    def find(self, offset: int) -> Lease | None:
+        """Return the lease on a message that was delivered and is not finished, expired ones included."""
+        lease = self.leases.get(offset)
+        if lease is None:
+            lease = self.postponed.get(offset)
+            if lease is not None and not lease.attempts:
+                return None
+        return lease
+
+    def take_out(self, offset: int) -> Lease | None:
+        """Remove what is held of a message, and free its place with its consumer."""
+        lease = self.leases.pop(offset, None)
+        if lease is not None:
+            lease.let_go()
+            return lease
+        lease = self.postponed.pop(offset, None)
+        if lease is not None and lease.attempts:
+            self.retrying -= 1
+        return lease
+
     def deliver(self, lease: Lease) -> None:
-        """Takes note of a delivery, first or repeated."""
+        """Take note of a delivery, first or repeated."""
         self.leases[lease.offset] = lease
         if lease.index >= self.position:
             self._pass(lease)
+
+    def extend(self, lease: Lease, until_ms: int) -> None:
+        """Move the end of a lease. One that has run out and was not given to another consumer begins again."""
+        lease.until_ms = until_ms
+        if self.postponed.get(lease.offset) is lease:
+            del self.postponed[lease.offset]
+            self.retrying -= 1
+            self.leases[lease.offset] = lease
+            if lease.consumer is not None:
+                lease.consumer.held += 1
 
     def _pass(self, lease: Lease) -> None:
         jumped = lease.index > self.position  # only a restart does: live, `step_over` goes one by one
@@ -168,57 +346,55 @@ class Progress:
         self.cursor = offset
 
     def finish(self, offset: int, index: int, size: int) -> None:
-        lease = self.leases.pop(offset, None) or self.postponed.pop(offset, None)
+        lease = self.take_out(offset)
         if lease is not None:
             self.done_bytes += lease.size
         elif index >= self.position:
             self.finished_ahead[offset] = (index, size)
             self.done_bytes += size
 
-    def postpone(self, lease: Lease) -> None:
-        """Passes over the record at `position` until it is due."""
-        self.postponed[lease.offset] = lease
-        heappush(self.due, (lease.until_ms, lease.offset))
+    def postpone(self, lease: Lease, due_ms: int) -> None:
+        """Keep a message back until it is due."""
+        lease.until_ms = due_ms
+        if self.postponed.get(lease.offset) is not lease:
+            if self.leases.pop(lease.offset, None) is not None:
+                lease.let_go()
+            self.postponed[lease.offset] = lease
+            if lease.attempts:
+                self.retrying += 1
+        heappush(self.due, (due_ms, lease.offset))
         if lease.index >= self.position:
             self._pass(lease)
 
     def next_due(self, now_ms: int) -> Lease | None:
-        """Of what was postponed, what is due first, if it is due now."""
-        while self.due and self.due[0][0] <= now_ms:
-            lease = self.postponed.get(self.due[0][1])
-            if lease is not None:
-                return lease
-            heappop(self.due)
-        return None
+        """Return the postponed message that is due first, if it is due now."""
+        due_ms = self.next_due_ms()
+        return self.postponed[self.due[0][1]] if due_ms is not None and due_ms <= now_ms else None
 
     def next_due_ms(self) -> int | None:
-        """When the next of what was postponed is due."""
-        while self.due and self.due[0][1] not in self.postponed:
-            heappop(self.due)
-        return self.due[0][0] if self.due else None
+        """Return when the next postponed message is due."""
+        due = self.due
+        while due:
+            lease = self.postponed.get(due[0][1])
+            if lease is not None and lease.until_ms == due[0][0]:
+                return due[0][0]
+            heappop(due)
+        return None
 
     def move(self, index: int, cursor: int, done_bytes: int) -> None:
         """Goes on from `index`, whatever was held or finished around it."""
         self.position = index
         self.cursor = cursor
         self.done_bytes = done_bytes
-        for held in (self.leases, self.ready, self.postponed, self.due, self.finished_ahead):
+        for lease in self.leases.values():
+            lease.let_go()
+        for held in (self.leases, self.postponed, self.due, self.finished_ahead):
             held.clear()
+        self.retrying = 0
+        if self.dead is not None:
+            self.dead.drop_from(cursor + 1)  # what comes again may be acked
         self.timer_ms = None
         self.unreadable = ""
-
-    def make_ready(self, lease: Lease) -> None:
-        lease.state = LeaseState.READY
-        heappush(self.ready, lease.offset)
-
-    def next_ready(self) -> Lease | None:
-        """The lowest offset that is due again; it stays in `leases`."""
-        while self.ready:
-            lease = self.leases.get(self.ready[0])
-            if lease is not None and lease.state is LeaseState.READY:
-                return lease
-            heappop(self.ready)
-        return None
 
     def trim(self, first_index: int, first_bytes: int, first_offset: int) -> int:
         """Retention removed the records below `first_index`; returns how many of them were not finished here."""
@@ -228,7 +404,7 @@ class Progress:
         for held in (self.leases, self.postponed):
             gone = [lease for lease in held.values() if lease.index < first_index]
             for lease in gone:
-                del held[lease.offset]
+                self.take_out(lease.offset)
                 self.done_bytes += lease.size
             lost += len(gone)
         if self.position < first_index:
@@ -238,13 +414,30 @@ class Progress:
             self.skip_finished()
             lost -= before - len(self.finished_ahead)
             self.done_bytes = first_bytes + sum(size for _, size in self.finished_ahead.values())
+        if self.dead is not None:
+            self.dead.drop_below(first_offset)
         return lost
 
 
 class Group:
-    """Readers who share the messages of one topic: each message goes to one of them at a time."""
+    """Readers that share the messages of one topic: each message goes to one of them at a time."""
 
-    __slots__ = ("consumers", "first", "id", "last_seen_ms", "lost", "name", "paused", "progress", "topic", "turn")
+    __slots__ = (
+        "consumers",
+        "fragile_until_ms",
+        "id",
+        "last_seen_ms",
+        "lost",
+        "name",
+        "parked",
+        "paused",
+        "progress",
+        "pull_limits",
+        "retry",
+        "topic",
+        "turn",
+        "waiting",
+    )
 
     def __init__(self, group_id: int, topic: Topic, name: str) -> None:
         self.id = group_id
@@ -253,16 +446,24 @@ class Group:
         self.progress = [Progress(self, partition) for partition in topic.partitions]
         self.consumers: list[Consumer] = []
         self.turn = 0
-        self.first = 0
-        """The partition to be served first: those before it had their share when the consumers could take no more."""
+        self.waiting: OrderedDict[Progress, None] = OrderedDict.fromkeys(self.progress)
+        """Partitions that may have something to deliver, in the order in which they are served."""
+        self.parked = 0
+        """How many of `consumers` are parked."""
+        self.pull_limits: dict[str, int] = {}
+        """By owner: how many messages one pull gets, after leases of a pull ran out."""
+        self.fragile_until_ms = 0
+        """Until then a new stream starts with one message: one before it ended with leases that ran out."""
         self.last_seen_ms = 0
         self.lost = 0
         """Messages that retention removed before this group finished them (ruling 17)."""
         self.paused = False
         """Nothing is delivered until it is resumed; what is on lease may be finished."""
+        self.retry: RetryPolicy | None = None
+        """The retry policy set for this group; without one the topic's holds."""
 
     def next_consumer(self) -> Consumer | None:
-        """The next one in turn that can take a message."""
+        """Return the next consumer in turn that can take a message."""
         consumers = self.consumers
         count = len(consumers)
         if count == 1:
@@ -274,6 +475,44 @@ class Group:
                 return consumers[turn]
         return None
 
+    def next_probe(self, again: Lease, now_ms: int) -> Consumer | None:
+        """Return a parked stream that may be offered again what it let run out; only where there is no other."""
+        if self.parked < len(self.consumers):
+            return None
+        return next((consumer for consumer in self.consumers if consumer.may_be_probed(again, now_ms)), None)
+
+    def next_probe_ms(self, owner: str) -> int | None:
+        """Return when a parked stream of this owner may be offered a message again."""
+        if not self.parked or self.parked < len(self.consumers):
+            return None
+        return min((c.probe_at_ms for c in self.consumers if c.owner == owner and not c.held), default=None)
+
     def can_take(self) -> bool:
-        """Whether some consumer is ready, and may be served."""
+        """Return whether some consumer is ready, and may be served."""
         return not self.paused and any(consumer.ready for consumer in self.consumers)
+
+    def heard_from(self, owner: str) -> bool:
+        """Unpark the streams of this owner: it has settled or extended something. Return whether there were any."""
+        woken = [consumer for consumer in self.consumers if consumer.owner == owner and consumer.parked_ms is not None]
+        for consumer in woken:
+            consumer.wake()
+        self.parked -= len(woken)
+        return bool(woken)
+
+    def pull_ran_out(self, consumer: Consumer) -> None:
+        """A lease of a pull ran out: the owner's next pull gets half of what it finished of this one."""
+        limits = self.pull_limits
+        limits.pop(consumer.owner, None)
+        if len(limits) >= PULL_LIMITS_MAX:
+            del limits[next(iter(limits))]
+        limits[consumer.owner] = max(1, consumer.acked // 2)
+
+    def pull_finished(self, consumer: Consumer) -> None:
+        """A pull was finished in time: the owner's next one may be twice as large."""
+        limit = self.pull_limits.get(consumer.owner)
+        if limit is None:
+            return
+        if limit >= PULL_LIMIT_MAX:
+            del self.pull_limits[consumer.owner]
+        else:
+            self.pull_limits[consumer.owner] = 2 * limit

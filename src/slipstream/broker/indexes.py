@@ -56,6 +56,13 @@ class IndexSet:
             self._starts[0] = index
         self.size = sum(self._ends) - sum(self._starts)
 
+    def drop_from(self, index: int) -> None:
+        """Remove everything at and above an index."""
+        kept = [(start, min(end, index)) for start, end in self.ranges() if start < index]
+        self._starts = [start for start, _ in kept]
+        self._ends = [end for _, end in kept]
+        self.size = sum(self._ends) - sum(self._starts)
+
     def cut_out(self, first: int, end: int) -> None:
         """The records from `first` up to `end` are no more, and those behind them have moved down."""
         kept = [index for start, stop in self.ranges() for index in range(start, stop) if not first <= index < end]

@@ -5,10 +5,13 @@ New fields go at the end of a struct, with a default, so that an older snapshot 
 
 from __future__ import annotations
 
+import enum
+
 import msgspec
 
 from slipstream.broker.changes import GroupCreated, TopicCreated
-from slipstream.broker.group import Lease, LeaseState, Progress
+from slipstream.broker.envelope import RetryPolicy
+from slipstream.broker.group import Lease, Progress
 from slipstream.broker.idempotency import Status
 from slipstream.broker.indexes import IndexSet
 from slipstream.broker.state import State
@@ -53,6 +56,14 @@ def restore_snapshot(state: State, encoded: bytes) -> None:
     state.writers.restore(snapshot.writers)
 
 
+class _LeaseState(enum.IntEnum):
+    LEASED = 0
+    WAITING = 1
+    """It waits for its next attempt."""
+    READY = 2
+    """Written by earlier versions: its next attempt is due."""
+
+
 class _LeaseImage(msgspec.Struct, array_like=True, gc=False):
     offset: int
     index: int
@@ -60,9 +71,27 @@ class _LeaseImage(msgspec.Struct, array_like=True, gc=False):
     attempts: int
     owner: str
     until_ms: int
-    state: LeaseState
+    state: _LeaseState
     last_error: str
     released: bool
+    excused: int = 0
+    retry: RetryPolicy | None = None
+
+    @classmethod
+    def of(cls, lease: Lease, state: _LeaseState) -> _LeaseImage:
+        return cls(
+            lease.offset,
+            lease.index,
+            lease.size,
+            lease.attempts,
+            lease.owner,
+            lease.until_ms,
+            state,
+            lease.last_error,
+            lease.released,
+            lease.excused,
+            lease.retry,
+        )
 
 
 class _ProgressImage(msgspec.Struct, array_like=True):
@@ -72,45 +101,43 @@ class _ProgressImage(msgspec.Struct, array_like=True):
     leases: list[_LeaseImage]
     finished_ahead: dict[int, tuple[int, int]]
     postponed: list[tuple[int, int, int, int]] = []
-    """(offset, index, size, when it is due)"""
+    """(offset, index, size, when it is due) of what was never delivered"""
+    dead: list[tuple[int, int]] = []
+    """Offsets that were dead-lettered, as ranges."""
 
     @classmethod
     def of(cls, progress: Progress) -> _ProgressImage:
-        leases = [
-            _LeaseImage(
-                lease.offset,
-                lease.index,
-                lease.size,
-                lease.attempts,
-                lease.owner,
-                lease.until_ms,
-                lease.state,
-                lease.last_error,
-                lease.released,
-            )
-            for lease in progress.leases.values()
-        ]
-        postponed = [(lease.offset, lease.index, lease.size, lease.until_ms) for lease in progress.postponed.values()]
-        return cls(progress.position, progress.cursor, progress.done_bytes, leases, progress.finished_ahead, postponed)
+        held = [_LeaseImage.of(lease, _LeaseState.LEASED) for lease in progress.leases.values()]
+        delayed = []
+        for lease in progress.postponed.values():
+            if lease.attempts:
+                held.append(_LeaseImage.of(lease, _LeaseState.WAITING))
+            else:
+                delayed.append((lease.offset, lease.index, lease.size, lease.until_ms))
+        dead = progress.dead.ranges() if progress.dead is not None else []
+        return cls(
+            progress.position, progress.cursor, progress.done_bytes, held, progress.finished_ahead, delayed, dead
+        )
 
     def restore(self, progress: Progress) -> None:
         for offset, index, size, due_ms in self.postponed:
-            waiting = Lease(offset, index, size, 0, "", due_ms)
-            waiting.state = LeaseState.WAITING
-            progress.postpone(waiting)
+            progress.postpone(Lease(offset, index, size, 0, "", due_ms), due_ms)
+        for image in self.leases:
+            lease = Lease(
+                image.offset, image.index, image.size, image.attempts, image.owner, image.until_ms, image.retry
+            )
+            lease.last_error = image.last_error
+            lease.released = image.released
+            lease.excused = image.excused
+            if image.state is _LeaseState.LEASED:
+                progress.leases[lease.offset] = lease
+            else:
+                progress.postpone(lease, lease.until_ms)
         progress.position = self.position
         progress.cursor = self.cursor
         progress.done_bytes = self.done_bytes
         progress.finished_ahead = self.finished_ahead
-        for image in self.leases:
-            lease = Lease(image.offset, image.index, image.size, image.attempts, image.owner, image.until_ms)
-            lease.last_error = image.last_error
-            lease.released = image.released
-            progress.leases[lease.offset] = lease
-            if image.state is LeaseState.READY:
-                progress.make_ready(lease)
-            else:
-                lease.state = image.state
+        progress.dead = IndexSet(self.dead) if self.dead else None
 
 
 class _GroupImage(msgspec.Struct, array_like=True):
@@ -120,6 +147,7 @@ class _GroupImage(msgspec.Struct, array_like=True):
     lost: int
     progress: list[_ProgressImage]
     paused: bool = False
+    retry: RetryPolicy | None = None
 
 
 class _TopicImage(msgspec.Struct, array_like=True):
@@ -145,7 +173,9 @@ class _TopicImage(msgspec.Struct, array_like=True):
             topic.next_offset,
             [(p.count, p.bytes_total, p.first_index, p.first_bytes) for p in topic.partitions],
             [
-                _GroupImage(g.id, g.name, g.last_seen_ms, g.lost, [_ProgressImage.of(p) for p in g.progress], g.paused)
+                _GroupImage(
+                    g.id, g.name, g.last_seen_ms, g.lost, [_ProgressImage.of(p) for p in g.progress], g.paused, g.retry
+                )
                 for g in topic.groups.values()
             ],
             [p.first_offset for p in topic.partitions],
@@ -173,6 +203,7 @@ class _TopicImage(msgspec.Struct, array_like=True):
             group.last_seen_ms = image.last_seen_ms
             group.lost = image.lost
             group.paused = image.paused
+            group.retry = image.retry
             for progress, saved in zip(group.progress, image.progress, strict=True):
                 saved.restore(progress)
 

@@ -20,6 +20,7 @@ from slipstream.broker.changes import (
     GroupForgotten,
     GroupMoved,
     GroupPaused,
+    GroupRetryChanged,
     OnceBegan,
     OnceSettled,
     Postponed,
@@ -33,7 +34,7 @@ from slipstream.broker.changes import (
 from slipstream.broker.config import BrokerConfig
 from slipstream.broker.envelope import decode_meta
 from slipstream.broker.errors import NotFound
-from slipstream.broker.group import Group, Lease, LeaseState, Progress
+from slipstream.broker.group import Group, Lease, Progress
 from slipstream.broker.idempotency import Operation, Registry, Status, short
 from slipstream.broker.indexes import IndexSet
 from slipstream.broker.topic import Partition, PartitionLog, Topic
@@ -94,6 +95,7 @@ class State:
             DeliveredRun: self.delivered_run,
             FinishedBatch: self.finished_batch,
             WriterCommitted: self.writer_committed,
+            GroupRetryChanged: self.group_retry_changed,
         }
 
     def replay(self, changes: Iterable[Change]) -> None:
@@ -182,6 +184,9 @@ class State:
     def group_paused(self, change: GroupPaused) -> None:
         self.groups_by_id[change.group_id].paused = change.paused
 
+    def group_retry_changed(self, change: GroupRetryChanged) -> None:
+        self.groups_by_id[change.group_id].retry = change.retry
+
     def group_forgotten(self, change: GroupForgotten) -> None:
         group = self.groups_by_id.pop(change.group_id)
         del group.topic.groups[group.name]
@@ -190,8 +195,7 @@ class State:
 
     def postponed(self, change: Postponed) -> None:
         lease = Lease(change.offset, change.index, change.size, 0, "", change.due_ms)
-        lease.state = LeaseState.WAITING
-        self._progress(change.group_id, change.partition).postpone(lease)
+        self._progress(change.group_id, change.partition).postpone(lease, change.due_ms)
 
     def batch_committed(self, change: BatchCommitted) -> Operation:
         operation = self.batches.put(("", change.topic_id, change.key), Status.COMMITTED, change.at_ms)
@@ -210,10 +214,20 @@ class State:
 
     def delivered(self, change: Delivered) -> Lease:
         progress = self._progress(change.group_id, change.partition)
-        lease = Lease(change.offset, change.index, change.size, change.attempts, change.owner, change.lease_until_ms)
-        before = progress.leases.get(change.offset) or progress.postponed.pop(change.offset, None)
+        lease = Lease(
+            change.offset,
+            change.index,
+            change.size,
+            change.attempts,
+            change.owner,
+            change.lease_until_ms,
+            change.retry,
+        )
+        before = progress.take_out(change.offset)
         if before is not None:
             lease.last_error = before.last_error
+            lease.excused = before.excused
+            lease.blamed = before.blamed
         progress.deliver(lease)
         return lease
 
@@ -221,6 +235,9 @@ class State:
         progress = self._progress(change.group_id, change.partition)
         progress.finish(change.offset, change.index, change.size)
         if change.outcome:
+            if progress.dead is None:
+                progress.dead = IndexSet()
+            progress.dead.add(change.offset)
             self.dead_lettered[progress.partition.topic.name, change.outcome.name.lower()] += 1
 
     def delivered_run(self, change: DeliveredRun) -> None:
@@ -232,19 +249,20 @@ class State:
             self.finished(each)
 
     def failed(self, change: Failed) -> Lease | None:
-        lease = self._progress(change.group_id, change.partition).leases.get(change.offset)
+        progress = self._progress(change.group_id, change.partition)
+        lease = progress.find(change.offset)
         if lease is not None:
-            lease.state = LeaseState.WAITING
-            lease.until_ms = change.due_ms
             lease.last_error = change.last_error
             lease.released = change.released
+            lease.excused += change.excused
+            progress.postpone(lease, change.due_ms)
         return lease
 
     def extended(self, change: Extended) -> None:
-        lease = self._progress(change.group_id, change.partition).leases.get(change.offset)
+        progress = self._progress(change.group_id, change.partition)
+        lease = progress.find(change.offset)
         if lease is not None:
-            lease.state = LeaseState.LEASED
-            lease.until_ms = change.lease_until_ms
+            progress.extend(lease, change.lease_until_ms)
 
     def trimmed(self, change: Trimmed) -> int:
         topic = self.topics_by_id[change.topic_id]

@@ -24,7 +24,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_in_flight: int = 256
     max_waiting_messages: int = 1_000_000
     max_waiting_bytes: int = 1 << 30
-    retry: RetryPolicy = RetryPolicy(backoff_ms=100, max_backoff_ms=10_000)
+    retry: RetryPolicy = RetryPolicy(max_attempts=25, backoff_ms=100, max_backoff_ms=3_600_000)
     retention_ms: int = 7 * 24 * 3600 * 1000
     retention_bytes: int = 0
     hold_unfinished: bool = False

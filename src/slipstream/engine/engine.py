@@ -27,6 +27,7 @@ from slipstream.broker import (
     Partition,
     Placement,
     Publications,
+    RetryPolicy,
     RoutingDecision,
     Topic,
     TopicOverrides,
@@ -313,10 +314,14 @@ class Engine:
         sink: Sink,
         credit: int | None = None,
         window_bytes: int = 0,
+        prefetch: int = 0,
+        retry: RetryPolicy | None = None,
     ) -> Consumer:
-        """A stream, or with `credit` somebody who takes so many messages and no more than `window_bytes`."""
+        """Attach a stream, or with `credit` a pull of so many messages and no more than `window_bytes`."""
         self._check_writable()
-        consumer = self.broker.attach(self.now_ms(), topic, group, owner, lease_ms, credit, sink, window_bytes)
+        consumer = self.broker.attach(
+            self.now_ms(), topic, group, owner, lease_ms, credit, sink, window_bytes, prefetch, retry
+        )
         self._schedule_flush()
         return consumer
 

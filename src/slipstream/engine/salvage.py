@@ -341,7 +341,7 @@ def _cut_progress(progress: Progress, segment: SegmentInfo) -> int:
     for held in (progress.leases, progress.postponed):
         gone = [lease for lease in held.values() if first <= lease.index < end]
         for lease in gone:
-            del held[lease.offset]
+            progress.take_out(lease.offset)
         for lease in held.values():
             if lease.index >= end:
                 lease.index -= count

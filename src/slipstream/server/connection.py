@@ -391,10 +391,10 @@ class Connection(HttpToolsProtocol):
         if self._waiting or self._finishing:
             self._advance()
 
-    def open_stream(self, exchange: Exchange, topic: str, group: str, owner: str, lease_ms: int) -> None:
-        """The connection belongs to the stream from here on."""
+    def open_stream(self, exchange: Exchange, topic: str, group: str, owner: str, lease_ms: int, prefetch: int) -> None:
+        """Give the connection to a stream."""
         stream = Stream(self, chunked=not exchange.close or self.parser.get_http_version() != "1.0")
-        stream.consumer = self.front.engine.attach(topic, group, owner, lease_ms, stream)
+        stream.consumer = self.front.engine.attach(topic, group, owner, lease_ms, stream, prefetch=prefetch)
         self._answers.remove(exchange)
         assert not self._answers, "a stream runs alone"
         self._stream = stream

@@ -29,7 +29,7 @@ class BrokerCollector(Collector):
 
     def _groups(self) -> Iterable[Metric]:
         names = ["topic", "group", "partition"]
-        in_flight = GaugeMetricFamily("inflight_messages", "Delivered and not yet finished", labels=names)
+        in_flight = GaugeMetricFamily("inflight_messages", "On lease to a consumer", labels=names)
         lag = GaugeMetricFamily("consumer_lag", "Messages the group has not finished", labels=names)
         watermark = GaugeMetricFamily(
             "slipstream_group_watermark", "Everything up to this offset is finished", labels=names
@@ -42,18 +42,28 @@ class BrokerCollector(Collector):
         unreadable = GaugeMetricFamily(
             "slipstream_unreadable", "1 where a group stands still because its log cannot be read on", labels=names
         )
+        retrying = GaugeMetricFamily(
+            "slipstream_retrying_messages", "Failed messages that wait for another attempt", labels=names
+        )
         consumers = GaugeMetricFamily("slipstream_consumers", "Open streams", labels=["topic", "group"])
+        parked = GaugeMetricFamily(
+            "slipstream_parked_consumers",
+            "Streams that get no new messages, because they let leases run out and settled nothing",
+            labels=["topic", "group"],
+        )
         for group in self.engine.broker.state.groups_by_id.values():
             lost.add_metric([group.topic.name, group.name], group.lost)
             consumers.add_metric([group.topic.name, group.name], len(group.consumers))
+            parked.add_metric([group.topic.name, group.name], group.parked)
             for progress in group.progress:
                 labels = [group.topic.name, group.name, str(progress.partition.number)]
                 in_flight.add_metric(labels, len(progress.leases))
+                retrying.add_metric(labels, progress.retrying)
                 lag.add_metric(labels, progress.lag)
                 watermark.add_metric(labels, progress.watermark)
                 if progress.unreadable:
                     unreadable.add_metric(labels, 1)
-        yield from (in_flight, lag, watermark, lost, unreadable, consumers)
+        yield from (in_flight, retrying, lag, watermark, lost, unreadable, consumers, parked)
 
     def _topics(self) -> Iterable[Metric]:
         names = ["topic", "partition"]

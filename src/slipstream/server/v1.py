@@ -161,7 +161,7 @@ class V1:
         topic, group, owner = request.topic, request.group, (request.owner or "").strip()
         if not topic or not group or not owner:
             raise InvalidArgument("topic, group and owner are required")
-        exchange.connection.open_stream(exchange, topic, group, owner, request.lease_ms or 0)
+        exchange.connection.open_stream(exchange, topic, group, owner, request.lease_ms or 0, request.prefetch or 0)
 
     def ack(self, exchange: Exchange) -> None:
         request = _decode_ack(exchange.body) if exchange.body else ack_from_query(parse_query(exchange.query))

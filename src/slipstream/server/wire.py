@@ -71,6 +71,8 @@ class ConsumeRequest(msgspec.Struct, forbid_unknown_fields=True):
     group: str | None = None
     owner: str | None = None
     lease_ms: int | None = None
+    # Ours, the one addition to DriftQ's contract: how many messages the stream holds at a time.
+    prefetch: int | None = None
 
 
 class AckRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -159,7 +161,13 @@ def produce_from_query(query: dict[str, str]) -> ProduceRequest:
 
 
 def consume_from_query(query: dict[str, str]) -> ConsumeRequest:
-    return ConsumeRequest(query.get("topic"), query.get("group"), query.get("owner"), integer(query, "lease_ms"))
+    return ConsumeRequest(
+        query.get("topic"),
+        query.get("group"),
+        query.get("owner"),
+        integer(query, "lease_ms"),
+        integer(query, "prefetch"),
+    )
 
 
 def ack_from_query(query: dict[str, str]) -> AckRequest:

@@ -69,7 +69,7 @@ class Place:
             raise Busy(
                 f"group {self.group} of {self.topic} is paused: slipstream group resume {self.topic} {self.group}"
             )
-        if group.in_flight or group.delayed:
+        if group.in_flight or group.retrying or group.delayed:
             group = self._taken_over(group)
         starts |= {each.partition: each.watermark + 1 for each in group.partitions}
         return Position(standing.incarnation, starts)
@@ -82,9 +82,10 @@ class Place:
                 f"{group.in_flight} messages of {self.topic} are in the hands of a worker: a step is done by workers "
                 "or on Spark; stop one of them"
             )
-        log.warning("%d messages of %s that a worker has left are done again", group.in_flight, self.topic)
+        left = group.in_flight + group.retrying
+        log.warning("%d messages of %s that a worker has left are done again", left, self.topic)
         for each in group.partitions:
-            if each.in_flight or each.delayed:
+            if each.in_flight or each.retrying or each.delayed:
                 group = self.client.seek(self.topic, self.group, offset=each.watermark + 1, partition=each.partition)
         return group
 

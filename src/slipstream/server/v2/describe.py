@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Literal
+
 from slipstream.api import (
+    ConsumerInfo,
     GroupInfo,
     GroupPartition,
     InFlight,
@@ -12,11 +16,22 @@ from slipstream.api import (
     TopicInfo,
     TopicSummary,
 )
-from slipstream.broker import Group, Partition, Progress, RetryPolicy, Topic, TopicConfig, TopicOverrides
+from slipstream.broker import (
+    Consumer,
+    Group,
+    Lease,
+    Partition,
+    Progress,
+    RetryPolicy,
+    Topic,
+    TopicConfig,
+    TopicOverrides,
+)
 from slipstream.engine import first_offset, next_offset
 from slipstream.record import LogUnreadable
 
 IN_FLIGHT_SHOWN = 1_000
+READERS_SHOWN = 1_000
 
 
 def describe_partition(partition: Partition) -> PartitionInfo:
@@ -57,16 +72,11 @@ def describe_topic(topic: Topic, now_ms: int) -> TopicInfo:
 
 
 def describe_config(config: TopicConfig | TopicOverrides) -> TopicConfigFields:
-    retry = config.retry
     return TopicConfigFields(
         max_in_flight=config.max_in_flight,
         max_waiting_messages=config.max_waiting_messages,
         max_waiting_bytes=config.max_waiting_bytes,
-        retry=None
-        if retry is None
-        else RetryPolicyFields(
-            max_attempts=retry.max_attempts, backoff_ms=retry.backoff_ms, max_backoff_ms=retry.max_backoff_ms
-        ),
+        retry=None if config.retry is None else describe_retry(config.retry),
         retention_ms=config.retention_ms,
         retention_bytes=config.retention_bytes,
         hold_unfinished=config.hold_unfinished,
@@ -74,20 +84,28 @@ def describe_config(config: TopicConfig | TopicOverrides) -> TopicConfigFields:
     )
 
 
+def describe_retry(retry: RetryPolicy) -> RetryPolicyFields:
+    return RetryPolicyFields(
+        max_attempts=retry.max_attempts, backoff_ms=retry.backoff_ms, max_backoff_ms=retry.max_backoff_ms
+    )
+
+
+def to_retry(fields: RetryPolicyFields, before: RetryPolicy) -> RetryPolicy:
+    """Return the policy of these fields; those that are left out are as before."""
+    return RetryPolicy(
+        before.max_attempts if fields.max_attempts is None else fields.max_attempts,
+        before.backoff_ms if fields.backoff_ms is None else fields.backoff_ms,
+        before.max_backoff_ms if fields.max_backoff_ms is None else fields.max_backoff_ms,
+    )
+
+
 def to_overrides(fields: TopicConfigFields, before: RetryPolicy) -> TopicOverrides:
-    """What is not said of the retry policy stays as it was before."""
-    retry = fields.retry
+    """Return the overrides of these fields; what is left out of the retry policy stays as it was before."""
     return TopicOverrides(
         max_in_flight=fields.max_in_flight,
         max_waiting_messages=fields.max_waiting_messages,
         max_waiting_bytes=fields.max_waiting_bytes,
-        retry=None
-        if retry is None
-        else RetryPolicy(
-            before.max_attempts if retry.max_attempts is None else retry.max_attempts,
-            before.backoff_ms if retry.backoff_ms is None else retry.backoff_ms,
-            before.max_backoff_ms if retry.max_backoff_ms is None else retry.max_backoff_ms,
-        ),
+        retry=None if fields.retry is None else to_retry(fields.retry, before),
         retention_ms=fields.retention_ms,
         retention_bytes=fields.retention_bytes,
         hold_unfinished=fields.hold_unfinished,
@@ -110,7 +128,24 @@ def describe_group(group: Group, now_ms: int, *, messages: bool = False) -> Grou
         idle_ms=0 if group.consumers else max(0, now_ms - group.last_seen_ms),
         lost=group.lost,
         partitions=partitions,
-        messages=_in_flight(group) if messages else [],
+        messages=_in_flight(group, now_ms) if messages else [],
+        retrying=sum(partition.retrying for partition in partitions),
+        parked=group.parked,
+        readers=[_describe_consumer(each) for each in group.consumers[:READERS_SHOWN]] if messages else [],
+        retry=None if group.retry is None else describe_retry(group.retry),
+    )
+
+
+def _describe_consumer(consumer: Consumer) -> ConsumerInfo:
+    window = consumer.window
+    return ConsumerInfo(
+        consumer.owner,
+        "stream" if consumer.credit is None else "pull",
+        consumer.lease_ms,
+        consumer.held,
+        None if window is None else window.limit,
+        window is not None and window.fixed,
+        consumer.parked_ms,
     )
 
 
@@ -120,15 +155,23 @@ def _describe_progress(progress: Progress) -> GroupPartition:
         progress.watermark,
         progress.lag,
         len(progress.leases),
-        len(progress.postponed),
+        len(progress.postponed) - progress.retrying,
         oldest_unfinished_ms(progress),
         progress.unreadable,
+        progress.retrying,
     )
 
 
 def oldest_unfinished(progress: Progress) -> int:
-    """The index of the oldest message that somebody should be working on; what is not due yet is not counted."""
-    return min((lease.index for lease in progress.leases.values()), default=progress.position)
+    """Return the index of the oldest unfinished message; one that waits for its first delivery time is not counted."""
+    return min((lease.index for lease in _delivered(progress)), default=progress.position)
+
+
+def _delivered(progress: Progress) -> Iterator[Lease]:
+    """Yield what was delivered and is not finished: on lease first, then what waits for another attempt."""
+    yield from progress.leases.values()
+    if progress.retrying:
+        yield from (lease for lease in progress.postponed.values() if lease.attempts)
 
 
 def oldest_unfinished_ms(progress: Progress) -> int | None:
@@ -144,22 +187,27 @@ def oldest_unfinished_ms(progress: Progress) -> int | None:
     return progress.oldest_seen[1]
 
 
-def _in_flight(group: Group) -> list[InFlight]:
+def _in_flight(group: Group, now_ms: int) -> list[InFlight]:
     found: list[InFlight] = []
     for progress in group.progress:
-        for lease in progress.leases.values():
+        for lease in _delivered(progress):
             if len(found) == IN_FLIGHT_SHOWN:
                 return found
-            state = lease.state.name.lower()
             found.append(
                 InFlight(
                     progress.partition.number,
                     lease.offset,
                     lease.owner,
                     lease.attempts,
-                    state,  # type: ignore[arg-type]  # the names are the three words
+                    _state(progress, lease, now_ms),
                     lease.until_ms,
                     lease.last_error,
                 )
             )
     return found
+
+
+def _state(progress: Progress, lease: Lease, now_ms: int) -> Literal["leased", "waiting", "ready"]:
+    if lease.offset in progress.leases:
+        return "leased"
+    return "waiting" if lease.until_ms > now_ms else "ready"

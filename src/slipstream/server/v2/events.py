@@ -139,7 +139,7 @@ class Sampler:
             group.name,
             sum(progress.lag for progress in group.progress),
             sum(len(progress.leases) for progress in group.progress),
-            sum(len(progress.postponed) for progress in group.progress),
+            sum(len(progress.postponed) - progress.retrying for progress in group.progress),
             len(group.consumers),
             group.paused,
             rate(("group", group.id)),

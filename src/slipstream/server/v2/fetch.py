@@ -6,8 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from slipstream.api import FetchRequest, FetchResponse
-from slipstream.broker import Consumer, Delivery, NotFound
+from slipstream.broker import Consumer, Delivery, NotFound, RetryPolicy
 from slipstream.engine import Engine
+from slipstream.server.v2.describe import to_retry
 from slipstream.server.v2.messages import fetched_message
 
 if TYPE_CHECKING:
@@ -17,14 +18,13 @@ if TYPE_CHECKING:
 class Fetch:
     """The sink of a consumer that takes so many messages and then goes."""
 
-    __slots__ = ("_consumer", "_engine", "_reply", "_timer", "_topic", "_wanted")
+    __slots__ = ("_consumer", "_engine", "_reply", "_timer", "_topic")
 
     def __init__(self, engine: Engine, reply: Reply, request: FetchRequest) -> None:
         self._engine = engine
         self._reply: Reply | None = reply
         """None once it is answered, or nobody waits for the answer."""
         self._topic = request.topic
-        self._wanted = request.max_messages
         self._timer: asyncio.TimerHandle | None = None
         self._consumer: Consumer | None = engine.attach(
             request.topic,
@@ -34,6 +34,7 @@ class Fetch:
             self,
             request.max_messages,
             request.max_bytes,
+            retry=_retry(engine, request),
         )
         # What is there now arrives at the end of this turn of the loop, and so before a timer of no time at all.
         self._timer = asyncio.get_running_loop().call_later(request.wait_ms / 1000, self.answer_now)
@@ -50,7 +51,7 @@ class Fetch:
             reply.fail(NotFound(f"the group or topic was deleted meanwhile: {self._topic}"))
 
     def answer_now(self) -> None:
-        if self._consumer is not None and self._consumer.credit != self._wanted:
+        if self._consumer is not None and self._consumer.delivered:
             return  # messages are on their way: they arrive at the end of this turn of the loop
         reply = self._leave()
         if reply is not None:
@@ -69,3 +70,12 @@ class Fetch:
             self._engine.detach(consumer)
         reply, self._reply = self._reply, None
         return reply
+
+
+def _retry(engine: Engine, request: FetchRequest) -> RetryPolicy | None:
+    """Return the policy of the handler that fetches; what it leaves out is the group's or the topic's."""
+    if request.retry is None:
+        return None
+    topic = engine.broker.topic(request.topic)
+    group = topic.groups.get(request.group)
+    return to_retry(request.retry, (group and group.retry) or topic.config.retry)

@@ -10,6 +10,7 @@ from slipstream.api import (
     CreateTopicRequest,
     GroupInfo,
     GroupList,
+    GroupRetryRequest,
     SeekRequest,
     TopicChange,
     TopicConfigFields,
@@ -17,8 +18,8 @@ from slipstream.api import (
     TopicInfo,
     TopicList,
 )
-from slipstream.broker import InvalidArgument, Partition, Topic, TopicOverrides
-from slipstream.server.v2.describe import describe_group, describe_topic, summarize_topic, to_overrides
+from slipstream.broker import Broker, Group, InvalidArgument, Partition, Topic, TopicOverrides
+from slipstream.server.v2.describe import describe_group, describe_topic, summarize_topic, to_overrides, to_retry
 from slipstream.server.v2.endpoint import Call, Endpoint
 from slipstream.server.wire import time_ms
 
@@ -123,6 +124,20 @@ async def _pause(call: Call, *, paused: bool) -> GroupInfo:
     return describe_group(group, call.engine.now_ms())
 
 
+async def set_retry(call: Call) -> GroupInfo:
+    request: GroupRetryRequest = call.body
+    topic, name = call.path("topic"), call.path("group")
+
+    def change(broker: Broker, now_ms: int) -> Group:
+        before = broker.topic(topic).config.retry
+        retry = None if request.retry is None else to_retry(request.retry, before)
+        return broker.set_group_retry(now_ms, topic, name, retry)
+
+    group = await call.engine.perform(change)
+    call.engine.check_there(group.topic)
+    return describe_group(group, call.engine.now_ms())
+
+
 async def forget_group(call: Call) -> None:
     topic, name = call.path("topic"), call.path("group")
     await call.engine.perform(lambda broker, _: broker.forget_group(topic, name))
@@ -164,6 +179,14 @@ ENDPOINTS = [
         body=SeekRequest,
         answer=GroupInfo,
         handler=seek,
+    ),
+    Endpoint(
+        method="PUT",
+        path=_GROUP + "/retry",
+        summary="Set how a group retries",
+        body=GroupRetryRequest,
+        answer=GroupInfo,
+        handler=set_retry,
     ),
     Endpoint(method="POST", path=_GROUP + "/pause", summary="Pause a group", answer=GroupInfo, handler=pause),
     Endpoint(method="POST", path=_GROUP + "/resume", summary="Resume a group", answer=GroupInfo, handler=resume),
