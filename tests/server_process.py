@@ -170,18 +170,18 @@ class ServerProcess:
 
     @contextlib.contextmanager
     def consume(
-        self, topic: str, group: str = "g", owner: str = "o", lease_ms: int = 60_000
+        self, topic: str, group: str = "g", owner: str = "o", lease_ms: int = 60_000, prefetch: int = 0
     ) -> Iterator[Iterator[Any]]:
-        """An open stream: iterate over it for items; each waits at most 10 s."""
-        query = {"topic": topic, "group": group, "owner": owner, "lease_ms": str(lease_ms)}
+        """Open a stream: iterate over it for items; each waits at most 10 s."""
+        query = {"topic": topic, "group": group, "owner": owner, "lease_ms": str(lease_ms), "prefetch": str(prefetch)}
         with self.client.stream("GET", self.base + "/v1/consume", params=query) as response:
             if response.status_code != 200:
                 raise AssertionError(f"{response.status_code} {response.read().decode()}")
             yield (json.loads(line) for line in response.iter_lines() if line)
 
     def take(self, topic: str, count: int = 1, group: str = "g", owner: str = "o", lease_ms: int = 60_000) -> list[Any]:
-        """The next `count` items of a group, on a stream that is closed again; the leases stay."""
-        with self.consume(topic, group, owner, lease_ms) as items:
+        """Return the next `count` items of a group, from a stream that is closed again; the leases stay."""
+        with self.consume(topic, group, owner, lease_ms, prefetch=1_000) as items:
             return list(itertools.islice(items, count))
 
     def metric(self, name: str, **labels: str) -> float:

@@ -119,6 +119,7 @@ def _check_log(data: Path, ledger: Ledger, story: str) -> None:
             for progress in (group.progress if group else [])
             for index in [
                 *(lease.index for lease in progress.leases.values()),
+                *(lease.index for lease in progress.postponed.values()),
                 *range(progress.position, progress.partition.count),
             ]
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from tests.broker.simulator import Simulator
 LEASE_MS = 2_000
 
 
-def stored(count: int, **topic: object) -> Simulator:
+def stored(count: int, **topic: Any) -> Simulator:
     sim = Simulator()
     sim.create(**topic)
     for _ in range(count):
@@ -137,7 +138,8 @@ def test_a_stream_that_settles_nothing_destroys_nothing(caplog: pytest.LogCaptur
     assert consumer.parked_ms == 1_000_000 + LEASE_MS
     assert consumer.group.parked == 1
     assert len([each for each in caplog.records if "is parked" in each.message]) == 1
-    assert work_serially(sim, 200, 10, "healthy")[-192:] == [1] * 192
+    left = 200 - WINDOW_START
+    assert work_serially(sim, 200, 10, "healthy")[-left:] == [1] * left
 
 
 @pytest.mark.parametrize("sign", ["ack", "late ack", "nack", "extend"])
@@ -145,7 +147,7 @@ def test_a_parked_stream_goes_on_after_a_sign_of_life(sign: str) -> None:
     sim = stored(8)
     consumer = sim.attach(lease_ms=LEASE_MS)
     sim.advance(LEASE_MS)
-    assert consumer.parked_ms is not None
+    assert consumer.group.parked == 1
     if sign == "late ack":
         sim.pull("other", credit=1)
         sim.advance(100)
@@ -161,7 +163,7 @@ def test_a_parked_stream_goes_on_after_a_sign_of_life(sign: str) -> None:
 
 
 def test_a_new_stream_of_the_same_owner_is_not_parked() -> None:
-    sim = stored(20)
+    sim = stored(50)
     parked = sim.attach(lease_ms=LEASE_MS)
     sim.advance(LEASE_MS)
     sim.take()
@@ -242,7 +244,8 @@ def test_a_pull_gets_less_after_leases_of_the_one_before_ran_out() -> None:
     sim.advance(100)
     sim.take()
     sim.pull(credit=20, lease_ms=LEASE_MS)
-    assert len(first := sim.take()) == 5
+    first = sim.take()
+    assert len(first) == 5
     for offset, _, _ in first:
         sim.ack(offset)
     sim.pull(credit=20, lease_ms=LEASE_MS)

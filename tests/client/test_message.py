@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from slipstream.api import FetchedMessage
-from slipstream.client import Message
+from slipstream.client import Message, Undecodable
 
 
 class Order(msgspec.Struct):
@@ -31,7 +31,7 @@ def test_its_text_does_not_show_its_value() -> None:
 
 def test_text_must_be_text() -> None:
     assert message("grüße".encode()).text == "grüße"
-    with pytest.raises(UnicodeDecodeError):
+    with pytest.raises(Undecodable, match="UTF-8"):
         _ = message(b"\xff").text
 
 

@@ -133,7 +133,7 @@ def test_what_is_always_due_again_does_not_stop_time(loop: asyncio.AbstractEvent
 
 def test_a_lease_and_the_retry_behind_it_both_come_in_one_step(tmp_path: Path) -> None:
     clock = ManualClock(0)
-    config = BrokerConfig(lease_ms=2_000)
+    config = BrokerConfig(lease_ms=2_000, pace_streams=False)
     with Node(tmp_path, broker=config, clock=clock) as node:
         node.create("t", retry=RetryPolicy(backoff_ms=1_000, max_backoff_ms=1_000))
         node.produce("t", b"v")

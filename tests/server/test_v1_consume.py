@@ -64,7 +64,7 @@ def test_first_deliveries_are_in_offset_order(shared: ServerProcess, topic: str)
     """Ruling 11, for what waited and for what arrives."""
     for number in range(50):
         shared.produce(topic, str(number))
-    with shared.consume(topic) as items:
+    with shared.consume(topic, prefetch=100) as items:
         assert [next(items)["offset"] for _ in range(50)] == list(range(50))
         for number in range(50, 60):
             shared.produce(topic, str(number))

@@ -13,6 +13,7 @@ import msgspec
 
 from slipstream.broker import Broker, BrokerConfig, BrokerError, Delivery, Envelope, Placement, TopicOverrides
 from slipstream.broker.idempotency import Status
+from slipstream.broker.window import WINDOW_MAX
 from slipstream.engine import Engine, EngineConfig, Storage, Timekeeper
 from slipstream.record import Record
 from slipstream.store import Disk, Store, StoreConfig
@@ -112,7 +113,7 @@ class Running:
     def take(self, topic: str, count: int, group: str = "g", owner: str = "o") -> list[Delivery]:
         """Reads until `count` messages have come."""
         inbox = Inbox()
-        consumer = self.engine.attach(topic, group, owner, LONG_MS, inbox)
+        consumer = self.engine.attach(topic, group, owner, LONG_MS, inbox, prefetch=WINDOW_MAX)
         self.until(lambda: len(inbox.deliveries) >= count)
         self.engine.detach(consumer)
         return inbox.deliveries

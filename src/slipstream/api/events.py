@@ -14,6 +14,10 @@ class GroupStats(msgspec.Struct, frozen=True):
     paused: bool
     finished_per_s: float
     oldest_unfinished_age_ms: int
+    retrying: int = 0
+    """Messages that failed and wait for their next attempt."""
+    parked: int = 0
+    """Streams that get no new messages, because they let leases run out and settled nothing."""
 
 
 class TopicStats(msgspec.Struct, frozen=True):

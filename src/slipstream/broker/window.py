@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-WINDOW_START = 8
+WINDOW_START = 16
 """Messages a stream gets before its first ack says how fast it is."""
 
 WINDOW_MAX = 1 << 16

@@ -30,7 +30,7 @@ from slipstream.bus.opening import examine, open_bus
 from slipstream.bus.options import Backoff, SubscribeOptions
 from slipstream.bus.settings import BusSettings, load_settings
 from slipstream.bus.subscription import Subscription
-from slipstream.outcome import Reject, Retry
+from slipstream.outcome import Reject, Retry, Undecodable
 
 __all__ = [
     "NO_OFFSET",
@@ -57,6 +57,7 @@ __all__ = [
     "TopicInfo",
     "TopicMissing",
     "Unauthorized",
+    "Undecodable",
     "Unsupported",
     "examine",
     "load_settings",

@@ -25,9 +25,10 @@ from slipstream.bus.drivers import Driver, Outgoing, Stored, TopicInfo
 from slipstream.bus.errors import BusClosed, BusError, InvalidArgument, PublishFailed
 from slipstream.bus.metrics import metrics_in
 from slipstream.bus.names import check_name, dead_letter_topic, literal_start
-from slipstream.bus.options import Duration, OptionFields, SubscribeOptions, seconds
+from slipstream.bus.options import OptionFields, SubscribeOptions, seconds
 from slipstream.bus.settings import BusSettings
 from slipstream.bus.subscription import Subscription
+from slipstream.outcome import Duration
 
 log = logging.getLogger(__name__)
 

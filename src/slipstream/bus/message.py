@@ -6,11 +6,10 @@ import datetime as dt
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-import msgspec
-
 from slipstream.bus.drivers.driver import Delivery
 from slipstream.bus.failure import Failure
-from slipstream.bus.options import Duration, seconds
+from slipstream.bus.options import seconds
+from slipstream.outcome import Duration, decode_json, decode_text
 
 if TYPE_CHECKING:
     from slipstream.bus.run import Run
@@ -86,8 +85,8 @@ class Message:
 
     @property
     def text(self) -> str:
-        """The data, which must be UTF-8."""
-        return self.data.decode()
+        """The data as UTF-8 text. Raises Undecodable, which rejects the message."""
+        return decode_text(self.data)
 
     @overload
     def json(self) -> Any: ...
@@ -101,7 +100,7 @@ class Message:
         Example:
             order = message.json(Order)
         """
-        return msgspec.json.decode(self.data, type=kind)
+        return decode_json(self.data, kind)
 
     def __repr__(self) -> str:
         """Not its data, which may be large and may be secret."""

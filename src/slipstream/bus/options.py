@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from typing import TypeAlias, TypedDict
+from typing import TypedDict
 
 import msgspec
 
 from slipstream.bus.errors import InvalidArgument
-
-Duration: TypeAlias = float | dt.timedelta
-"""A number is seconds."""
-
+from slipstream.outcome import Duration
 
 SECONDS_MAX = 1e10
 """Some three hundred years: what engines count in milliseconds or nanoseconds has room for it."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from slipstream.bus.drivers.driver import Delivery
 from slipstream.bus.failure import Failure
 from slipstream.bus.message import Message
-from slipstream.bus.options import Duration
+from slipstream.outcome import Duration
 
 if TYPE_CHECKING:
     from slipstream.bus.subscription import Subscription

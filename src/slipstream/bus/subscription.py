@@ -19,10 +19,10 @@ from slipstream.bus.drivers.driver import Delivery, Outgoing, Source
 from slipstream.bus.errors import BusError, InvalidArgument
 from slipstream.bus.failure import Failure
 from slipstream.bus.metrics import BusMetrics
-from slipstream.bus.options import Duration, SubscribeOptions, seconds
+from slipstream.bus.options import SubscribeOptions, seconds
 from slipstream.bus.run import Run
 from slipstream.handling import HANDLED, NOTED
-from slipstream.outcome import Reject, Retry
+from slipstream.outcome import Duration, Reject, Retry
 from slipstream.threads import DaemonThreads
 
 log = logging.getLogger(__name__)

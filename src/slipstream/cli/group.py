@@ -10,11 +10,11 @@ import rich_click as click
 from slipstream.cli.complete import complete_group, complete_topic
 from slipstream.cli.output import EXIT_CODES, Output, speaks, warn_if
 from slipstream.cli.topic import show_groups
-from slipstream.cli.values import When, time_text
+from slipstream.cli.values import Duration, When, time_text
 from slipstream.durations import duration_text
 
 if TYPE_CHECKING:
-    from slipstream.api import GroupInfo
+    from slipstream.api import GroupInfo, RetryPolicyFields
     from slipstream.client import Client
 
 
@@ -52,15 +52,18 @@ def show(client: Client, output: Output, topic: str, name: str) -> None:
         output.json(info)
         return
     show_groups(output, [info])
+    if info.retry is not None:
+        output.say(f"\nretries: {_retry_text(info.retry)} (set for this group)")
     output.say("")
     output.table(
-        [">PARTITION", ">WATERMARK", ">LAG", ">IN FLIGHT", ">DELAYED", "OLDEST UNFINISHED", ""],
+        [">PARTITION", ">WATERMARK", ">LAG", ">IN FLIGHT", ">RETRYING", ">DELAYED", "OLDEST UNFINISHED", ""],
         [
             (
                 p.partition,
                 p.watermark,
                 warn_if(p.lag > 0, f"{p.lag:,}"),
                 p.in_flight,
+                warn_if(p.retrying > 0, p.retrying),
                 p.delayed,
                 time_text(p.oldest_unfinished_ms) if p.oldest_unfinished_ms is not None else "-",
                 warn_if(bool(p.unreadable), p.unreadable),
@@ -68,8 +71,38 @@ def show(client: Client, output: Output, topic: str, name: str) -> None:
             for p in info.partitions
         ],
     )
+    if info.readers:
+        _show_consumers(output, info)
     if info.messages:
         _show_in_flight(output, info)
+
+
+def _retry_text(retry: RetryPolicyFields) -> str:
+    attempts = f"{retry.max_attempts} attempts" if retry.max_attempts else "no limit of attempts"
+    if not retry.backoff_ms:
+        return f"{attempts}, at once"
+    longest = f" doubling to {duration_text(retry.max_backoff_ms)}" if retry.max_backoff_ms else " doubling"
+    return f"{attempts}, {duration_text(retry.backoff_ms)}{longest}"
+
+
+def _show_consumers(output: Output, info: GroupInfo) -> None:
+    output.say("")
+    output.table(
+        ["CONSUMER", "KIND", ">HOLDS", ">WINDOW", ">LEASE", "STATE"],
+        [
+            (
+                each.owner,
+                each.kind,
+                each.held,
+                "-" if each.window is None else f"{each.window} (prefetch)" if each.prefetch else each.window,
+                duration_text(each.lease_ms),
+                warn_if(each.parked_ms is not None, f"parked since {time_text(each.parked_ms)}")
+                if each.parked_ms is not None
+                else "",
+            )
+            for each in info.readers
+        ],
+    )
 
 
 def _show_in_flight(output: Output, info: GroupInfo) -> None:
@@ -137,6 +170,37 @@ def pause(client: Client, output: Output, topic: str, name: str) -> None:
 def resume(client: Client, output: Output, topic: str, name: str) -> None:
     """Deliver to a group again."""
     _answer(output, client.resume(topic, name))
+
+
+@group.command("set", epilog=EXIT_CODES)
+@_topic
+@_name
+@click.option("--max-attempts", type=click.IntRange(0), help="Attempts before a message is dead-lettered; 0: no limit.")
+@click.option("--backoff", type=Duration(), help="First pause before a retry (100ms); it doubles.")
+@click.option("--max-backoff", type=Duration(), help="Longest pause (1h).")
+@click.option("--reset", is_flag=True, help="Retry as the topic does.")
+@speaks
+def set_(
+    client: Client,
+    output: Output,
+    topic: str,
+    name: str,
+    max_attempts: int | None,
+    backoff: int | None,
+    max_backoff: int | None,
+    reset: bool,
+) -> None:
+    """Set how a group retries messages that fail. What is left out is as the topic has it.
+
+    A policy of the message or of its handler goes before it.
+    """
+    from slipstream.api import RetryPolicyFields  # noqa: PLC0415
+
+    given = any(value is not None for value in (max_attempts, backoff, max_backoff))
+    if given == reset:
+        raise click.UsageError("give --max-attempts, --backoff or --max-backoff, or --reset")
+    retry = RetryPolicyFields(max_attempts=max_attempts, backoff_ms=backoff, max_backoff_ms=max_backoff)
+    _answer(output, client.set_group_retry(topic, name, None if reset else retry))
 
 
 def _answer(output: Output, info: GroupInfo) -> None:

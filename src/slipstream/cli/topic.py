@@ -32,7 +32,7 @@ def _config_options(command: Any) -> Any:
             click.option("--max-waiting-bytes", type=Size(), help="The same in bytes."),
             click.option("--retry-max-attempts", type=click.IntRange(0), help="Attempts before it is dead; 0: no end."),
             click.option("--retry-backoff", type=Duration(), help="First pause before a retry (100ms); it doubles."),
-            click.option("--retry-max-backoff", type=Duration(), help="Longest pause (10s)."),
+            click.option("--retry-max-backoff", type=Duration(), help="Longest pause (1h)."),
             click.option("--hold-unfinished/--no-hold-unfinished", default=None, help="Keep what is not finished."),
             click.option("--dead-letters/--no-dead-letters", default=None, help="Keep what has had its attempts."),
         ]
@@ -128,18 +128,30 @@ def show(client: Client, output: Output, name: str) -> None:
 
 def show_groups(output: Output, groups: list[GroupInfo]) -> None:
     output.table(
-        ["GROUP", ">LAG", ">IN FLIGHT", ">DELAYED", ">OLDEST", ">CONSUMERS", "LAST USED", ">LOST", "STATE"],
+        [
+            "GROUP",
+            ">LAG",
+            ">IN FLIGHT",
+            ">RETRYING",
+            ">DELAYED",
+            ">OLDEST",
+            ">CONSUMERS",
+            "LAST USED",
+            ">LOST",
+            "STATE",
+        ],
         [
             (
                 g.group,
                 warn_if(g.lag > 0, f"{g.lag:,}"),
                 f"{g.in_flight:,}",
+                warn_if(g.retrying > 0, f"{g.retrying:,}"),
                 f"{g.delayed:,}",
                 duration_text(g.oldest_unfinished_age_ms) if g.oldest_unfinished_age_ms else "-",
                 g.consumers,
                 "now" if g.consumers else f"{duration_text(g.idle_ms)} ago",
                 warn_if(g.lost > 0, f"{g.lost:,}"),
-                warn_if(g.paused or any(p.unreadable for p in g.partitions), _state(g)),
+                warn_if(bool(_state(g)), _state(g)),
             )
             for g in groups
         ],
@@ -149,7 +161,9 @@ def show_groups(output: Output, groups: list[GroupInfo]) -> None:
 def _state(group: GroupInfo) -> str:
     if any(partition.unreadable for partition in group.partitions):
         return "stands still: its log cannot be read"
-    return "paused" if group.paused else ""
+    if group.paused:
+        return "paused"
+    return f"{group.parked} of {group.consumers} consumers parked" if group.parked else ""
 
 
 def _config_rows(info: TopicInfo) -> list[tuple[str, str, str]]:

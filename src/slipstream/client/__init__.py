@@ -29,7 +29,7 @@ from slipstream.client.producer import Producer
 from slipstream.client.redrive import Redrive, SyncRedrive
 from slipstream.client.sync_producer import SyncProducer
 from slipstream.client.worker import Worker
-from slipstream.outcome import Reject, Retry
+from slipstream.outcome import Reject, Retry, Undecodable
 
 __all__ = [
     "AsyncClient",
@@ -57,6 +57,7 @@ __all__ = [
     "SyncRedrive",
     "TooLarge",
     "Unavailable",
+    "Undecodable",
     "Worker",
     "compose",
 ]

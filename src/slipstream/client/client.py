@@ -141,6 +141,7 @@ class Client:
     seek = _waits(AsyncClient.seek, _same)
     pause = _waits(AsyncClient.pause, _same)
     resume = _waits(AsyncClient.resume, _same)
+    set_group_retry = _waits(AsyncClient.set_group_retry, _same)
     forget_group = _waits(AsyncClient.forget_group, _same)
 
     dead_letters = _calls(AsyncClient.dead_letters, _iterated)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Literal
 
-from slipstream.api import GroupInfo, GroupList, SeekRequest
+from slipstream.api import GroupInfo, GroupList, GroupRetryRequest, RetryPolicyFields, SeekRequest
 from slipstream.client.part import Part, topic_path
 from slipstream.client.retry import Repeat
 
@@ -44,6 +44,15 @@ class Groups(Part):
 
     async def resume(self, topic: str, group: str) -> GroupInfo:
         return await self._transport.call("POST", _path(topic, group) + "/resume", GroupInfo, Repeat.SAFE)
+
+    async def set_group_retry(self, topic: str, group: str, retry: RetryPolicyFields | None) -> GroupInfo:
+        """Set how messages that fail in this group are retried; with None as the topic has it.
+
+        Example:
+            await client.set_group_retry("orders", "billing", RetryPolicyFields(max_attempts=5, backoff_ms=1_000))
+        """
+        request = GroupRetryRequest(retry=retry)
+        return await self._transport.call("PUT", _path(topic, group) + "/retry", GroupInfo, Repeat.SAFE, body=request)
 
     async def forget_group(self, topic: str, group: str) -> None:
         """Removes a group and its progress. If it is used again it begins as a new one, with the oldest message."""

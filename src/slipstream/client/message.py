@@ -6,9 +6,8 @@ import datetime as dt
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-import msgspec
-
 from slipstream.api import Envelope, FetchedMessage, Routing
+from slipstream.outcome import decode_json, decode_text
 
 if TYPE_CHECKING:
     from slipstream.client.async_client import AsyncClient
@@ -79,8 +78,8 @@ class Message:
 
     @property
     def text(self) -> str:
-        """The value, which must be UTF-8."""
-        return self.value.decode()
+        """The value as UTF-8 text. Raises Undecodable, which rejects the message."""
+        return decode_text(self.value)
 
     @overload
     def json(self) -> Any: ...
@@ -89,12 +88,13 @@ class Message:
     def json(self, kind: type[T]) -> T: ...
 
     def json(self, kind: Any = Any) -> Any:
-        """The value, which must be JSON; as a struct, dataclass or any other type where one is given.
+        """The value as JSON; as a struct, dataclass or any other type where one is given. Raises Undecodable, which
+        rejects the message.
 
         Example:
             order = message.json(Order)
         """
-        return msgspec.json.decode(self.value, type=kind)
+        return decode_json(self.value, kind)
 
     @property
     def timestamp(self) -> dt.datetime:

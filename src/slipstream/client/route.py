@@ -8,6 +8,7 @@ from typing import TypeAlias
 import msgspec
 
 from slipstream import handlers
+from slipstream.api import RetryPolicyFields
 from slipstream.client.message import AsyncMessage, SyncMessage
 
 Handler: TypeAlias = Callable[[AsyncMessage], Awaitable[object]] | Callable[[SyncMessage], object]
@@ -22,6 +23,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     handler: Handler
     concurrency: int
     lease_ms: int
+    retry: RetryPolicyFields | None = None
 
     @property
     def is_async(self) -> bool:

@@ -126,6 +126,7 @@ class Subscription:
             max_messages=free,
             wait_ms=self._poll_ms,
             lease_ms=route.lease_ms,
+            retry=route.retry,
         )
 
     def _complain(self, error: SlipstreamError, failures: int) -> None:

@@ -10,11 +10,15 @@ import signal
 from collections.abc import Callable
 from typing import TypeVar
 
+import msgspec
+
 from slipstream import handlers
+from slipstream.api import RetryPolicyFields
 from slipstream.client.async_client import AsyncClient
 from slipstream.client.errors import InvalidArgument
 from slipstream.client.route import Handler, Route
 from slipstream.client.subscription import Subscription
+from slipstream.outcome import Retry
 
 log = logging.getLogger(__name__)
 
@@ -74,9 +78,13 @@ class Worker:
         self._giving_up = asyncio.Event()
 
     def handler(
-        self, topic: str, *, group: str, concurrency: int = 1, lease_ms: int = 10_000
+        self, topic: str, *, group: str, concurrency: int = 1, lease_ms: int = 10_000, retry: Retry | None = None
     ) -> Callable[[HandlerT], HandlerT]:
-        """Registers a handler for a topic. At most `concurrency` messages are in its hands at a time."""
+        """Register a handler for a topic, which handles at most `concurrency` messages at a time.
+
+        `retry` says how often and when failed messages are retried, where a message has no policy of its own. What it
+        leaves out is as the group has it, or the topic: by default 25 attempts over almost ten hours.
+        """
         if concurrency < 1:
             raise InvalidArgument("concurrency must be at least 1")
         if lease_ms < 3:
@@ -84,6 +92,7 @@ class Worker:
         if any((route.topic, route.group) == (topic, group) for route in self._routes):
             raise InvalidArgument(f"{topic} already has a handler for group {group}: raise its concurrency instead")
 
+        policy = None if retry is None else _policy(retry)
         for what, name in (("topic", topic), ("group", group)):
             if not _NAME.match(name):
                 raise InvalidArgument(f"{what} must be 1 to 200 characters of A-Z a-z 0-9 . _ : - (got {name[:40]!r})")
@@ -92,7 +101,14 @@ class Worker:
             if refusal := handlers.why_not(handler):
                 raise InvalidArgument(refusal)
             self._routes.append(
-                Route(topic=topic, group=group, handler=handler, concurrency=concurrency, lease_ms=lease_ms)
+                Route(
+                    topic=topic,
+                    group=group,
+                    handler=handler,
+                    concurrency=concurrency,
+                    lease_ms=lease_ms,
+                    retry=policy,
+                )
             )
             return handler
 
@@ -157,6 +173,23 @@ class Worker:
         for outcome in outcomes:
             if isinstance(outcome, Exception):
                 raise outcome
+
+
+def _policy(retry: Retry) -> RetryPolicyFields:
+    if retry.delay_ms is not None or retry.args != ("",):
+        raise InvalidArgument(
+            "retry= of a handler takes max_attempts, backoff and max_backoff; a reason and a delay belong to a Retry "
+            "that the handler raises"
+        )
+    fields = {
+        "max_attempts": retry.max_attempts,
+        "backoff_ms": retry.backoff_ms,
+        "max_backoff_ms": retry.max_backoff_ms,
+    }
+    try:
+        return msgspec.convert(fields, RetryPolicyFields)
+    except msgspec.ValidationError as error:
+        raise InvalidArgument(f"retry= of a handler: {error}") from error
 
 
 async def _any(tasks: set[asyncio.Task[None]], event: asyncio.Event) -> None:

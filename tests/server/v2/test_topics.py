@@ -299,9 +299,9 @@ def test_a_seek_to_a_time_outside_the_calendar_is_refused(v2: V2) -> None:
 def test_what_is_not_said_of_the_retry_policy_stays_as_it_was(v2: V2) -> None:
     """To set the attempts must not take away the pauses between them."""
     changed = v2.call("PATCH", v2.path(), {"config": {"retry": {"max_attempts": 3}}})
-    assert changed["config"]["retry"] == {"max_attempts": 3, "backoff_ms": 100, "max_backoff_ms": 10_000}
+    assert changed["config"]["retry"] == {"max_attempts": 3, "backoff_ms": 100, "max_backoff_ms": 3_600_000}
     changed = v2.call("PATCH", v2.path(), {"config": {"retry": {"backoff_ms": 0}}})
-    assert changed["config"]["retry"] == {"max_attempts": 3, "backoff_ms": 0, "max_backoff_ms": 10_000}
+    assert changed["config"]["retry"] == {"max_attempts": 3, "backoff_ms": 0, "max_backoff_ms": 3_600_000}
 
 
 def test_looking_again_does_not_read_the_disk_again() -> None:

@@ -144,6 +144,8 @@ class Sampler:
             group.paused,
             rate(("group", group.id)),
             max(0, now_ms - min(times)) if times else 0,
+            sum(progress.retrying for progress in group.progress),
+            group.parked,
         )
 
 

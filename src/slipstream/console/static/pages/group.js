@@ -56,6 +56,7 @@ function draw(topic, group, { info, partitions, error }, actions) {
           numbers(info),
           info.lost ? h("p", { class: "warn-line" }, `${plural(info.lost, "message")} were removed by retention before this group had finished them.`) : null,
           progress(info, partitions),
+          consumers(info),
           inFlight(info),
         ]
       : error
@@ -79,6 +80,7 @@ function numbers(info) {
   const facts = [
     ["Lag", count(info.lag)],
     ["In flight", count(info.in_flight)],
+    ["Retrying", count(info.retrying ?? 0)],
     ["Not due yet", count(info.delayed)],
     ["Oldest", oldest(info.oldest_unfinished_age_ms)],
     ["Out", rate(stats?.finished_per_s)],
@@ -101,6 +103,7 @@ function progress(info, partitions) {
         { label: "Next offset", number: true, value: (each) => count(partitions.get(each.partition)?.next_offset) },
         { label: "Lag", number: true, value: (each) => count(each.lag) },
         { label: "In flight", number: true, value: (each) => count(each.in_flight) },
+        { label: "Retrying", number: true, value: (each) => count(each.retrying ?? 0) },
         { label: "Not due", number: true, value: (each) => count(each.delayed) },
         { label: "Oldest unfinished", class: "nowrap", value: (each) => since(each.oldest_unfinished_ms) },
         ...(info.partitions.some((each) => each.unreadable) ? [{ label: "Stands still", class: "wide", value: (each) => (each.unreadable ? h("span", { class: "bad-number" }, each.unreadable) : "") }] : []),
@@ -112,6 +115,27 @@ function progress(info, partitions) {
   );
 }
 
+function consumers(info) {
+  if (!info.readers?.length) return null;
+  return h(
+    "section",
+    { "aria-labelledby": "consumers" },
+    h("h2", { id: "consumers" }, "Consumers"),
+    table(
+      [
+        { label: "Owner", value: (each) => h("code", {}, each.owner) },
+        { label: "Kind", value: (each) => each.kind },
+        { label: "Holds", number: true, value: (each) => count(each.held) },
+        { label: "Window", number: true, value: (each) => (each.window == null ? "–" : `${count(each.window)}${each.prefetch ? " (prefetch)" : ""}`) },
+        { label: "Lease", number: true, value: (each) => span(each.lease_ms) },
+        { label: "State", class: "wide", value: (each) => (each.parked_ms == null ? h("span", { class: "tag good" }, "working") : h("span", { class: "tag bad", title: "Its leases ran out and it settled nothing. It gets no new messages until it acks, nacks or extends one, or reconnects." }, `parked ${since(each.parked_ms)}`)) },
+      ],
+      info.readers,
+      { label: "consumers", key: (each, place) => `${each.owner}/${place}` },
+    ),
+  );
+}
+
 const STATES = { leased: "on lease", waiting: "waits for its next attempt", ready: "due again" };
 
 function inFlight(info) {
@@ -119,7 +143,7 @@ function inFlight(info) {
   return h(
     "section",
     { "aria-labelledby": "flight" },
-    h("h2", { id: "flight" }, "In flight ", shown.length < info.in_flight ? h("span", { class: "soft" }, `the first ${count(shown.length)} of ${count(info.in_flight)}`) : null),
+    h("h2", { id: "flight" }, "In flight and retrying ", shown.length < info.in_flight + (info.retrying ?? 0) ? h("span", { class: "soft" }, `the first ${count(shown.length)} of ${count(info.in_flight + (info.retrying ?? 0))}`) : null),
     table(
       [
         { label: "Message", value: (each) => h("a", { href: to("topics", info.topic, each.partition, each.offset) }, `${each.partition}/${each.offset}`) },

@@ -7,12 +7,12 @@ import { bar } from "./bar.js";
 
 const STILL_MS = 60_000;
 
-export function lagBar({ lag, in_flight: flight, delayed = 0 }, messages) {
+export function lagBar({ lag, in_flight: flight, retrying = 0, delayed = 0 }, messages) {
   const whole = Math.max(messages, lag, 1);
-  const waiting = Math.max(0, lag - flight - delayed);
+  const waiting = Math.max(0, lag - flight - retrying - delayed);
   const segment = (number, state, words) => ({ share: number / whole, state, title: `${count(number)} ${words}` });
   return bar(
-    [segment(whole - lag, "done", "finished"), segment(flight, "flight", "in flight"), segment(delayed, "delayed", "not due yet"), segment(waiting, "waiting", "waiting")],
+    [segment(whole - lag, "done", "finished"), segment(flight, "flight", "in flight"), segment(retrying, "delayed", "retrying"), segment(delayed, "delayed", "not due yet"), segment(waiting, "waiting", "waiting")],
     messages || lag ? `${plural(lag, "message")} behind of ${count(Math.max(messages, lag))}` : "no messages",
   );
 }
@@ -30,11 +30,13 @@ export function withStill(groups) {
 export const isStill = (group) => ["bad", "warn"].includes(stateOf(group)[0]) && !group.paused;
 
 /** [level, words] of a group: what a person on call wants to know first. */
-export function stateOf({ paused, lag, in_flight: flight, delayed = 0, consumers, oldest_unfinished_age_ms: oldest, still_ms: still = 0 }) {
+export function stateOf({ paused, lag, in_flight: flight, delayed = 0, consumers, parked = 0, oldest_unfinished_age_ms: oldest, still_ms: still = 0 }) {
   if (paused) return ["warn", "paused"];
   if (!lag) return consumers ? ["good", "up to date"] : ["", "up to date"];
   if (lag === delayed) return ["", "waits until due"];
+  if (parked && parked === consumers) return ["bad", "all consumers parked"];
   if (!consumers && !flight) return oldest > STILL_MS ? ["bad", `nobody works, ${span(oldest)}`] : ["warn", "nobody works"];
+  if (parked) return ["warn", `${parked} of ${consumers} consumers parked`];
   if (still) return ["bad", `stands still, ${span(still)}`];
   return ["good", "working"];
 }
