@@ -465,6 +465,8 @@ def test_bytes_count_too() -> None:
     with pytest.raises(Overloaded):
         sim.produce(b"12345")
     sim.produce(b"1234")
+    with pytest.raises(InvalidArgument, match="never fits"):
+        sim.produce(b"1" * 20)
 
 
 def test_a_group_that_vanished_does_not_hold_back_producers_for_ever() -> None:

@@ -115,7 +115,7 @@ def test_every_parameter_of_a_request_is_on_the_page() -> None:
 
 def test_every_query_parameter_of_produce_is_in_its_table() -> None:
     source = (ROOT / "src" / "slipstream" / "server" / "wire.py").read_text()
-    read = set(re.findall(r'query\.get\("(\w+)"\)|integer\(query, "(\w+)"\)', source))
+    read = set(re.findall(r'query\.get\("(\w+)"\)|(?:integer|_trimmed)\(query, "(\w+)"\)', source))
     names = {name for pair in read for name in pair if name}
     shown = set().union(*(quoted(row[1]) for row in rows(section(PROTOCOL, "POST /v1/produce"))))
     others = set(wire.NackRequest.__struct_fields__) | {"name", "partitions", "lease_ms"}
@@ -138,7 +138,7 @@ def test_what_v2_answers_besides_is_told() -> None:
 def errors() -> set[tuple[str, str]]:
     """(status, code) of everything the server can answer that is not well."""
     found = {(str(status), code) for code, status in _STATUS_OF_CODE.items()}
-    for call in calls("render_error", "_refuse", "_error"):
+    for call in calls("render_error", "_refuse", "_error", "HeadRefused"):
         constants = [argument.value for argument in call.args if isinstance(argument, ast.Constant)]
         if len(constants) >= 2 and isinstance(constants[0], int):
             found.add((str(constants[0]), str(constants[1])))

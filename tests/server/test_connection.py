@@ -54,7 +54,7 @@ def test_what_is_stored_while_a_stream_ends_is_not_leased_to_it(tmp_path: Path) 
     with Node(tmp_path) as node:
         node.create("t")
         connection, wire = connect(node)
-        connection.data_received(b"GET /v1/consume?topic=t&group=g&owner=o HTTP/1.1\r\n\r\n")
+        connection.data_received(b"GET /v1/consume?topic=t&group=g&owner=o HTTP/1.1\r\nHost: x\r\n\r\n")
         assert wire.written.startswith(b"HTTP/1.1 200 OK")
         connection.shutdown()
         node.produce("t", b"late")
@@ -70,7 +70,9 @@ def test_answers_are_kept_ready_for_topics_that_exist_only(tmp_path: Path) -> No
         connection, wire = connect(node, v1)
         for number in range(10):
             body = b'{"topic":"%d","value":"v","envelope":{"target_topic":"t"}}' % number
-            connection.data_received(b"POST /v1/produce HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+            connection.data_received(
+                b"POST /v1/produce HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+            )
         node.until(lambda: wire.written.count(b"HTTP/1.1 200") == 10)
         assert b'"topic":"9"' in wire.written
         assert v1._produced == {}

@@ -15,7 +15,7 @@ from tests.server_process import ServerProcess
 
 def read_to_the_end(server: ServerProcess, topic: str, opened: threading.Event) -> bytes:
     with server.connect(timeout=30) as connection:
-        connection.sendall(f"GET /v1/consume?topic={topic}&group=g&owner=o HTTP/1.1\r\n\r\n".encode())
+        connection.sendall(f"GET /v1/consume?topic={topic}&group=g&owner=o HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         received = connection.recv(65536)
         opened.set()
         while data := connection.recv(65536):
@@ -46,7 +46,7 @@ def test_a_stop_answers_what_is_under_way(start_server: StartServer) -> None:
     server.create("t")
     with server.connect(timeout=30) as connection:
         body = json.dumps({"topic": "t", "value": "v"}).encode()
-        one = f"POST /v1/produce HTTP/1.1\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+        one = f"POST /v1/produce HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
         connection.sendall(one * 100)
         received = connection.recv(12)
         assert server.stop() == 0
@@ -65,7 +65,7 @@ def test_a_stop_waits_for_a_router_that_is_asked(start_server: StartServer) -> N
     server = start_server("--router", "tests.router.routers:slow", "--router-timeout-ms", "5000")
     server.create("t")
     with server.connect(timeout=30) as connection:
-        connection.sendall(b"POST /v1/produce?topic=t&value=v HTTP/1.1\r\n\r\n")
+        connection.sendall(b"POST /v1/produce?topic=t&value=v HTTP/1.1\r\nHost: x\r\n\r\n")
         server.await_log("the slow router was asked")
         assert server.stop() == 0
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
@@ -83,7 +83,7 @@ def test_a_router_that_hangs_does_not_delay_a_stop_for_ever(start_server: StartS
 
 def test_an_idle_connection_does_not_delay_a_stop(server: ServerProcess) -> None:
     with server.connect() as idle, server.connect() as half:
-        half.sendall(b"POST /v1/produce HTTP/1.1\r\nContent-")
+        half.sendall(b"POST /v1/produce HTTP/1.1\r\nHost: x\r\nContent-")
         assert server.is_well()
         assert server.stop() == 0
         assert idle.recv(1) == b""
@@ -95,7 +95,7 @@ def test_a_stream_that_is_not_read_does_not_delay_a_stop_for_ever(start_server: 
     for _ in range(20):
         server.produce("t", "x" * 1_000_000)
     with server.connect() as deaf:
-        deaf.sendall(b"GET /v1/consume?topic=t&group=g&owner=deaf HTTP/1.1\r\n\r\n")
+        deaf.sendall(b"GET /v1/consume?topic=t&group=g&owner=deaf HTTP/1.1\r\nHost: x\r\n\r\n")
         assert deaf.recv(12) == b"HTTP/1.1 200"
         assert server.stop() == 0
     server.start()

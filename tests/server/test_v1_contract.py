@@ -191,3 +191,21 @@ def test_a_form_content_type_does_not_matter(shared: ServerProcess, topic: str) 
         "/v1/produce", {"topic": topic, "value": "v"}, headers={"Content-Type": "application/x-www-form-urlencoded"}
     )
     assert response.status_code == 200
+
+
+def test_field_names_may_be_in_any_case(shared: ServerProcess, topic: str) -> None:
+    """Ruling 14: Go writes the names of a struct as they are, and DriftQ reads them."""
+    envelope = {"RunID": "no", "Run_ID": "r", "Retry_Policy": {"Max_Attempts": 3}}
+    refused = shared.post("/v1/produce", {"Topic": topic, "Value": "v", "Envelope": envelope})
+    assert "RunID" in assert_error(refused, 400, "INVALID_ARGUMENT")
+    del envelope["RunID"]
+    assert shared.post("/v1/produce", {"Topic": topic, "VALUE": "v", "Envelope": envelope}).status_code == 200
+    item = shared.take(topic)[0]
+    assert (item["envelope"]["run_id"], item["envelope"]["retry_policy"]["max_attempts"]) == ("r", 3)
+    place = {"Partition": item["partition"], "Offset": item["offset"]}
+    assert shared.post("/v1/ack", {"Topic": topic, "Group": "g", "Owner": "o", **place}).status_code == 204
+
+
+def test_half_a_surrogate_pair_is_named(shared: ServerProcess, topic: str) -> None:
+    refused = shared.post("/v1/produce", b'{"topic": "%b", "value": "\\ud800"}' % topic.encode())
+    assert "surrogate" in assert_error(refused, 400, "INVALID_ARGUMENT")

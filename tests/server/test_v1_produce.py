@@ -248,7 +248,7 @@ def test_a_key_is_forgotten_after_its_time(start_memory: StartMemory) -> None:
 
 def test_the_same_key_while_the_first_is_being_stored_is_409(shared: ServerProcess, topic: str) -> None:
     """Ruling 8: PENDING. Both come in one packet, so the first cannot be on disk when the second is looked at."""
-    one = f"POST /v1/produce?topic={topic}&value=v&idem_key=k HTTP/1.1\r\n"
+    one = f"POST /v1/produce?topic={topic}&value=v&idem_key=k HTTP/1.1\r\nHost: x\r\n"
     received = shared.raw((one + "\r\n" + one + "Connection: close\r\n\r\n").encode(), finish=False)
     assert [answer[:3] for answer in received.split(b"HTTP/1.1 ")[1:]] == [b"200", b"409"]
     assert b"FAILED_PRECONDITION" in received
@@ -308,7 +308,7 @@ def test_twenty_bytes_fill_a_partition_of_driftq(start_memory: StartMemory) -> N
     """Ruling 10: key and value count."""
     server = start_memory(profile="driftq-v1")
     server.create("t")
-    assert_overloaded(server, "t", "x" * 20)
+    assert_error(server.produce("t", "x" * 20), 400, "INVALID_ARGUMENT")  # an empty partition has no room for it either
     assert server.produce("t", "x" * 10, key="k").status_code == 200
     assert_overloaded(server, "t", "x" * 9)
     assert server.produce("t", "x" * 8).status_code == 200
@@ -341,3 +341,19 @@ def test_a_group_that_vanished_does_not_block_producers_for_ever(start_server: S
     server.await_metric(0, "slipstream_consumers", topic="t", group="here")
     time.sleep(0.01)  # the server goes by the clock on the wall; there is nothing to await
     assert server.produce("t", "v").status_code == 200
+
+
+def test_a_message_that_never_fits_is_400_and_not_asked_to_come_back(start_memory: StartMemory) -> None:
+    """Ruling 10: a client that obeys Retry-After would try for ever."""
+    server = start_memory(max_waiting_bytes=20)
+    server.create("t")
+    refused = server.produce("t", "v" * 20)
+    assert (refused.status_code, refused.json()["error"]) == (400, "INVALID_ARGUMENT")
+    assert "never fits" in refused.json()["message"]
+    assert "retry-after" not in refused.headers
+    batch = server.post("/v2/produce", {"topic": "t", "messages": [{"value": "v" * 20}]})
+    assert (batch.status_code, "never fits" in batch.json()["message"]) == (400, True)
+    assert server.produce("t", "v" * 19).status_code == 200
+    server.take("t", 1)
+    waiting = server.produce("t", "v" * 19)
+    assert (waiting.status_code, waiting.headers["retry-after"]) == (429, "1")

@@ -371,6 +371,8 @@ class Intake:
             stage.sizes[partition] = size
             if 0 < topic.config.max_waiting_messages < count or 0 < topic.config.max_waiting_bytes <= size:
                 # To wait would not help: it could never be stored.
+                if count == 1:
+                    raise _never_fits(topic, size)
                 raise InvalidArgument(
                     f"{count} messages ({size} bytes) in one batch are more than may wait in "
                     f"{topic.name}/{partition.number}: send smaller batches"
@@ -386,6 +388,8 @@ class Intake:
         full, bytes_full = _is_full(topic.config, partition, count, size)
         if not full and not bytes_full:
             return
+        if 0 < topic.config.max_waiting_bytes <= size:
+            raise _never_fits(topic, size)
         waiting = partition.count - partition.floor_count
         waiting_bytes = partition.bytes_total - partition.floor_bytes
         self.rejected["partition_buffer_full" if full else "partition_buffer_bytes_full"] += 1
@@ -461,6 +465,14 @@ def _places_by_key(
         Placement(name, partition_of(message.key, partitions), first_offset + n, deduplicated)
         for n, message in enumerate(messages)
     ]
+
+
+def _never_fits(topic: Topic, size: int) -> InvalidArgument:
+    limit = topic.config.max_waiting_bytes
+    return InvalidArgument(
+        f"the message never fits: its key and value have {size} bytes, and what waits in a partition of {topic.name} "
+        f"must stay below {limit} bytes (max_waiting_bytes); send a smaller message or raise the limit"
+    )
 
 
 _BROKER_ONLY = f"{DEAD_LETTER_PREFIX}* topics are written by the broker only"

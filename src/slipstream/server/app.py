@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from slipstream.engine import Engine, Redrives
 from slipstream.limits import Limits
 from slipstream.server.metrics import Metrics
+from slipstream.server.response import not_found
 from slipstream.server.v2.endpoint import Endpoint, serve_call
 from slipstream.server.v2.endpoints import COLD, CONSOLE
 from slipstream.server.v2.openapi import openapi
@@ -94,6 +95,16 @@ def create_app(
     return app
 
 
+def allowed_methods(app: Starlette, path: str) -> list[str]:
+    """Return the methods that the application answers on a path; none where it has no such path."""
+    for route in app.routes:
+        if isinstance(route, Route) and route.path_regex.match(path):
+            # The routes of the console take any method; the console itself refuses those it does not have.
+            asked = {endpoint.method for endpoint in CONSOLE if endpoint.path == route.path}
+            return sorted(route.methods or asked or {"GET", "HEAD"})
+    return []
+
+
 def _route(path: str, endpoints: dict[str, Endpoint], engine: Engine, limits: Limits) -> Route:
     async def serve(request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
@@ -121,8 +132,7 @@ class _ToTheConsole:
 
 
 async def _not_found(request: Request, _: Exception) -> Response:
-    message = f"there is nothing at {request.url.path}; use /v1/* endpoints, or /v2/*: /v2/openapi.json lists them"
-    return _error(404, "NOT_FOUND", message)
+    return _error(404, "NOT_FOUND", not_found(request.url.path))
 
 
 async def _method_not_allowed(request: Request, error: Exception) -> Response:

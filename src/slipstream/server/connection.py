@@ -16,18 +16,21 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from slipstream.origins import READING, REFUSAL, is_foreign
-from slipstream.server.exchange import NO_TYPES, Exchange, Types
+from slipstream.origins import READING, REFUSAL
+from slipstream.server.exchange import Exchange
 from slipstream.server.front import Front, Head
-from slipstream.server.response import render_error
+from slipstream.server.request_head import NO_HEAD, HeadRefused, read_head, split_target, unknown_method
+from slipstream.server.response import not_found, render_error
 from slipstream.server.route import Route
 from slipstream.server.stream import Stream
 
 log = logging.getLogger(__name__)
 
-LINGER_BYTES = 4 << 20
-"""How much of a refused request is read and thrown away so that its sender gets to see the answer."""
-LINGER_SWEEPS = 2
+LINGER_BYTES = 256 << 20
+"""How much of a refused request is read and discarded at most, so that its sender reads the answer: most clients send
+the whole body first. It takes no memory, and no longer than a request may take to arrive."""
+LINGER_QUIET_SWEEPS = 2
+"""A sender of a refused request that sends nothing for so long has the answer."""
 
 EXCESS_ANSWERED = 64
 """Connections over the limit that are told so; beyond that they are only cut off."""
@@ -86,14 +89,10 @@ class Connection(HttpToolsProtocol):
         self._route: Route | None = None
         self._head_bytes = 0
         self._header_count = 0
-        self._types: Types = NO_TYPES
+        self._head = NO_HEAD
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._body_bytes_max = 0
-        self._length: int | None = None
-        self._request_id: bytes | None = None
-        self._plain = True
-        self._is_foreign = False
 
     # Transport
 
@@ -130,7 +129,7 @@ class Connection(HttpToolsProtocol):
         self._quiet_sweeps = 0
         if self._deaf:
             self._lingered += len(data)
-            if self._lingered > LINGER_BYTES:
+            if self._lingered > max(LINGER_BYTES, self.front.limits.batch_bytes):
                 self.transport.close()
             return
         if self._stream is not None:
@@ -154,6 +153,8 @@ class Connection(HttpToolsProtocol):
         try:
             while pieces and not self._deaf:
                 self._feed(pieces)
+        except httptools.HttpParserInvalidMethodError as error:
+            self._refuse_method(unknown_method(data) if self._chunk_starts_message else None, error)
         except httptools.HttpParserError as error:
             self._refuse(400, "INVALID_ARGUMENT", f"this is not HTTP: {error}")
         self._chunk = b""
@@ -207,13 +208,10 @@ class Connection(HttpToolsProtocol):
         self._route = None
         self._head_bytes = 0
         self._header_count = 0
-        self._types = NO_TYPES
+        self._head = NO_HEAD
         self._body = []
         self._body_bytes = 0
         self._body_bytes_max = self.front.limits.body_bytes
-        self._length = None
-        self._request_id = None
-        self._plain = True
         self.expect_100_continue = False
         if self._stream is not None:
             self.transport.abort()  # as in data_received
@@ -241,53 +239,31 @@ class Connection(HttpToolsProtocol):
         self._head_done = True
         if self._deaf or self.parser.should_upgrade():
             return
-        if self.parser.get_http_version() not in {"1.0", "1.1"}:
+        version = self.parser.get_http_version()
+        if version not in {"1.0", "1.1"}:
             self._refuse(400, "INVALID_ARGUMENT", "this server speaks HTTP 1.1 and 1.0")
             return
-        self._read_headers()
+        self.url, authority = split_target(self.url)
+        try:
+            self._head = read_head(version, authority, self.headers)
+        except HeadRefused as refused:
+            self._refuse(refused.status, refused.code, refused.message)
+            return
+        self.expect_100_continue = self._head.expects_continue
         path, _, _ = self.url.partition(b"?")
         self._route = self.front.routes.get(path)
-        if self._is_foreign and not self._is_reading():
+        if self._head.is_foreign and not self._is_reading():
             self._refuse(403, "PERMISSION_DENIED", REFUSAL)
             return
         if self._route is not None and self._route.body_bytes is not None:
             self._body_bytes_max = self._route.body_bytes
-        if self._length is not None and self._length > self._body_bytes_max:
+        if self._head.length is not None and self._head.length > self._body_bytes_max:
             self._refuse_body()
             return
         if self._route is None:
             self._begin_cold()
-        elif self.expect_100_continue and not self._busy and self.parser.get_http_version() != "1.0":
+        elif self.expect_100_continue and not self._busy and version != "1.0":
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-
-    def _read_headers(self) -> None:
-        content_type = accept = content_encoding = site = origin = host = b""
-        for name, value in self.headers:
-            match name.lower():
-                case b"content-type":
-                    content_type = value
-                case b"accept":
-                    accept = value
-                case b"content-encoding":
-                    content_encoding = value
-                case b"content-length":
-                    self._length = int(value)
-                case b"sec-fetch-site":
-                    site = value
-                case b"origin":
-                    origin = value
-                case b"host":
-                    host = value
-                case b"x-request-id":
-                    self._request_id = value[:200]
-                    self._plain = False
-                case b"transfer-encoding":
-                    self._plain = False
-                case b"expect":
-                    self.expect_100_continue = value.lower() == b"100-continue"
-                    self._plain = False
-        self._types = (content_type, accept, content_encoding)
-        self._is_foreign = is_foreign(site.decode("latin-1"), origin.decode("latin-1"), host.decode("latin-1"))
 
     def _is_reading(self) -> bool:
         takes = self._route is not None and self._route.takes
@@ -307,11 +283,12 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._in_message = False
         self._cold_begun = False
+        is_first, self._chunk_starts_message = self._chunk_starts_message, False
         if self._deaf or self.parser.should_upgrade():
             return
         keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
         self._deaf = not keep_alive
-        request_id, self._request_id = self._request_id, None
+        head, self._head = self._head, NO_HEAD
         route = self._route
         if route is None:
             super().on_message_complete()
@@ -319,12 +296,11 @@ class Connection(HttpToolsProtocol):
         method: bytes = self.parser.get_method()
         _, _, query = self.url.partition(b"?")
         body = b"".join(self._body)
-        if self._plain and keep_alive and self._chunk_starts_message and not query:
-            head = self._chunk[: self._chunk.find(b"\r\n\r\n") + 4]
-            if len(head) + len(body) == len(self._chunk):
-                self.front.heads.remember(Head(head, route, method, len(body), self._types))
-        self._chunk_starts_message = False
-        self._begin(route, Exchange(self, method, query, body, request_id, not keep_alive, self._types))
+        if head.is_plain and keep_alive and is_first and not query:
+            size = self._chunk.find(b"\r\n\r\n") + 4
+            if size + len(body) == len(self._chunk):
+                self.front.heads.remember(Head(self._chunk[:size], route, method, len(body), head.types))
+        self._begin(route, Exchange(self, method, query, body, head.request_id, not keep_alive, head.types))
 
     # Whose turn it is
 
@@ -440,8 +416,22 @@ class Connection(HttpToolsProtocol):
     def _refuse_body(self) -> None:
         self._refuse(413, "PAYLOAD_TOO_LARGE", f"a request body is limited to {self._body_bytes_max} bytes")
 
-    def _refuse(self, status: int, code: str, message: str) -> None:
-        """The request cannot be read to its end: answer it in its turn, then close."""
+    def _refuse_method(self, request: tuple[str, bytes] | None, error: httptools.HttpParserError) -> None:
+        """Answers a request whose method the parser does not know."""
+        if request is None:
+            self._refuse(400, "INVALID_ARGUMENT", f"this is not HTTP: {error}")
+            return
+        method, path = request
+        allowed = self.front.allowed(path)
+        if not allowed:
+            self._refuse(404, "NOT_FOUND", not_found(path.decode("latin-1")))
+            return
+        allow = ", ".join(allowed)
+        message = f"{method[:40]} is not known here; use {allow} on this path"
+        self._refuse(405, "METHOD_NOT_ALLOWED", message, b"Allow: %b\r\n" % allow.encode())
+
+    def _refuse(self, status: int, code: str, message: str, headers: bytes = b"") -> None:
+        """Answers, in its turn, a request that cannot be read to its end; the connection ends with that."""
         if self._deaf or self.transport.is_closing():
             return
         self._deaf = True
@@ -449,9 +439,9 @@ class Connection(HttpToolsProtocol):
         self.front.refused[status] = self.front.refused.get(status, 0) + 1
         if self._cold_begun and not self._take_back():
             return
-        exchange = Exchange(self, b"", b"", b"", self._request_id, True)
+        exchange = Exchange(self, b"", b"", b"", self._head.request_id, True)
         exchange.refusal = True
-        exchange.response = render_error(status, code, message)
+        exchange.response = render_error(status, code, message, headers)
         self._waiting.append((None, exchange))
         self._advance()
 
@@ -514,7 +504,7 @@ class Connection(HttpToolsProtocol):
             pass
         elif self._lingering_sweeps is not None:
             self._lingering_sweeps += 1
-            if self._lingering_sweeps > LINGER_SWEEPS:
+            if self._quiet_sweeps > LINGER_QUIET_SWEEPS or self._lingering_sweeps > sweeps(limits.receive_timeout_ms):
                 self.transport.abort()
         elif self._in_message:
             self._receiving_sweeps += not self.flow.read_paused

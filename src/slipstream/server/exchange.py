@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
 from slipstream.broker import BrokerError
+from slipstream.server.request_head import NO_TYPES, Types
 from slipstream.server.response import render_broker_error, with_headers
 
 if TYPE_CHECKING:
     from slipstream.server.connection import Connection
-
-Types: TypeAlias = tuple[bytes, bytes, bytes]
-"""Content-Type, Accept and Content-Encoding, as they were sent."""
-
-NO_TYPES: Types = (b"", b"", b"")
 
 
 class Pending(Protocol):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from slipstream.engine import Engine
 from slipstream.limits import Limits
-from slipstream.server.exchange import NO_TYPES, Types
+from slipstream.server.request_head import NO_TYPES, Types
 from slipstream.server.route import Route
 
 
@@ -18,8 +20,17 @@ class Front:
         self.limits = limits
         self.sweep_ms = sweep_ms
         self.heads = HeadMemo()
+        self.app_methods: Callable[[str], Sequence[str]] = lambda _: ()
+        """The methods that the application answers on a path; none where it has no such path."""
         self.refused: dict[int, int] = {}
         """Status → how many requests were cut off while they were still being read."""
+
+    def allowed(self, path: bytes) -> Sequence[str]:
+        """Return the methods that a path answers; none where there is no such path."""
+        route = self.routes.get(path)
+        if route is not None:
+            return [method.decode() for method in route.handlers]
+        return self.app_methods(path.decode("latin-1"))
 
     def sweeps(self, timeout_ms: int) -> int:
         return max(1, timeout_ms // self.sweep_ms)

@@ -64,6 +64,11 @@ def render_error(status: int, code: str, message: str, headers: bytes = b"") -> 
     return render(status, encode_json(ErrorBody(code, message)), JSON + headers)
 
 
+def not_found(path: str) -> str:
+    """Return the message of a 404."""
+    return f"there is nothing at {path}; use /v1/* endpoints, or /v2/*: /v2/openapi.json lists them"
+
+
 def render_broker_error(error: BrokerError) -> bytes:
     status = _STATUS_OF_CODE[error.code]
     if isinstance(error, Overloaded):

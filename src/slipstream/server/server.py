@@ -19,7 +19,7 @@ from slipstream.broker import BrokerConfig
 from slipstream.engine import Engine, EngineConfig, Redrives
 from slipstream.limits import Limits
 from slipstream.router import RouterHook, load_router
-from slipstream.server.app import Console, create_app
+from slipstream.server.app import Console, allowed_methods, create_app
 from slipstream.server.connection import Connection
 from slipstream.server.front import Front
 from slipstream.server.metrics import BrokerCollector, Metrics
@@ -89,6 +89,7 @@ class Server(uvicorn.Server):
         self._take_signals = take_signals
         metrics = Metrics(BrokerCollector(engine, self.front, router))
         self._app = create_app(engine, limits, metrics, self.redrives, console)
+        self.front.app_methods = lambda path: allowed_methods(self._app, path)
         super().__init__(
             uvicorn.Config(
                 self._app,

@@ -105,12 +105,13 @@ class V1:
 
     def create_topic(self, exchange: Exchange) -> None:
         request = _decode_topic(exchange.body) if exchange.body else topic_from_query(parse_query(exchange.query))
-        if not request.name:
+        name = (request.name or "").strip()
+        if not name:
             raise InvalidArgument("name is required")
         partitions = request.partitions or 1
         if partitions < 0:  # also where the topic exists and nothing is done with it
             raise InvalidArgument("partitions must not be negative")
-        topic = self.engine.create_topic(exchange, request.name, partitions)
+        topic = self.engine.create_topic(exchange, name, partitions)
         body = {"status": "created", "name": topic.name, "partitions": len(topic.partitions)}
         exchange.response = render(201, encode_json(body))
 
@@ -158,9 +159,7 @@ class V1:
 
     def consume(self, exchange: Exchange) -> None:
         request = _decode_consume(exchange.body) if exchange.body else consume_from_query(parse_query(exchange.query))
-        topic, group, owner = request.topic, request.group, (request.owner or "").strip()
-        if not topic or not group or not owner:
-            raise InvalidArgument("topic, group and owner are required")
+        topic, group, owner = _names(request)
         exchange.connection.open_stream(exchange, topic, group, owner, request.lease_ms or 0, request.prefetch or 0)
 
     def ack(self, exchange: Exchange) -> None:
@@ -170,15 +169,22 @@ class V1:
 
     def nack(self, exchange: Exchange) -> None:
         request = _decode_nack(exchange.body) if exchange.body else nack_from_query(parse_query(exchange.query))
-        self.engine.nack(exchange, *_settlement(request), request.reason or "")
+        self.engine.nack(exchange, *_settlement(request), (request.reason or "").strip())
         exchange.response = self._no_content
 
 
 def _settlement(request: AckRequest) -> tuple[str, str, int, int, str]:
-    owner = (request.owner or "").strip()
-    if not request.topic or not request.group or not owner:
+    topic, group, owner = _names(request)
+    return topic, group, request.partition or 0, request.offset or 0, owner
+
+
+def _names(request: AckRequest | ConsumeRequest) -> tuple[str, str, str]:
+    """Return topic, group and owner without the space around them, as DriftQ reads them."""
+    topic, group, owner = request.topic, request.group, request.owner
+    names = (topic.strip() if topic else "", group.strip() if group else "", owner.strip() if owner else "")
+    if not all(names):
         raise InvalidArgument("topic, group and owner are required")
-    return request.topic, request.group, request.partition or 0, request.offset or 0, owner
+    return names
 
 
 def encode_item(delivery: Delivery) -> bytes:

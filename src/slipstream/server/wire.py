@@ -107,16 +107,49 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def readable(error: Exception) -> str:
-    """Why a body is not such a request, without what only a reader of the types would understand."""
-    return str(error).replace(" | null", "")
+    """Return why a body is not such a request, without what only a reader of the types would understand."""
+    text = str(error).replace(" | null", "")
+    if text == "Input data was truncated":
+        return "the JSON ends too early, or a string in it ends with half of a surrogate pair"
+    return text
 
 
 RequestT = TypeVar("RequestT", bound=msgspec.Struct)
 
 
 def body_decoder(request: type[RequestT]) -> Callable[[bytes], RequestT]:
-    """Raises one of UNREADABLE for a body that is not such a request; who calls it turns that into an answer."""
-    return msgspec.json.Decoder(request).decode
+    """Return a function that decodes a body, or raises one of UNREADABLE.
+
+    Names of fields may be in any case, as in Go, whose structs send `Topic` where no tag says `topic`.
+    """
+    decode_exactly = msgspec.json.Decoder(request).decode
+
+    def decode(body: bytes) -> RequestT:
+        try:
+            return decode_exactly(body)
+        except msgspec.ValidationError as error:
+            if "unknown field" not in str(error):
+                raise
+        return msgspec.convert(_fold_names(msgspec.json.decode(body), request), request)
+
+    return decode
+
+
+def _fold_names(value: object, request: type[msgspec.Struct]) -> object:
+    """Return a decoded object with its keys spelled as the fields of the struct, where they differ only in case."""
+    if not isinstance(value, dict):
+        return value
+    given: dict[str, object] = value
+    fields: dict[str, str] = {name.lower(): name for name in request.__struct_fields__}
+    folded: dict[str, object] = {}
+    for key, inner in given.items():
+        name = fields.get(key.lower(), key)
+        nested = _NESTED.get(name)
+        folded[name] = _fold_names(inner, nested) if nested is not None else inner
+    return folded
+
+
+_NESTED: dict[str, type[msgspec.Struct]] = {"envelope": WireEnvelope, "retry_policy": WireRetryPolicy}
 
 
 def parse_query(query: bytes) -> dict[str, str]:
@@ -132,12 +165,17 @@ def parse_query(query: bytes) -> dict[str, str]:
 
 
 def integer(query: dict[str, str], name: str) -> int | None:
-    text = query.get(name, "")
+    text = _trimmed(query, name)
     if not text:
         return None
-    if not _INTEGER.match(text):  # int() would take "1_000", " 1" and the digits of every script
+    if not _INTEGER.match(text):  # int() would take "1_000" and the digits of every script
         raise InvalidArgument(f"{name} must be a whole number, not {text[:40]!r}")
     return int(text)
+
+
+def _trimmed(query: dict[str, str], name: str) -> str:
+    """Return a parameter as DriftQ reads it: without the space around it."""
+    return query.get(name, "").strip()
 
 
 def topic_from_query(query: dict[str, str]) -> TopicRequest:
@@ -146,12 +184,12 @@ def topic_from_query(query: dict[str, str]) -> TopicRequest:
 
 def produce_from_query(query: dict[str, str]) -> ProduceRequest:
     envelope = WireEnvelope(
-        run_id=query.get("run_id"),
-        step_id=query.get("step_id"),
-        parent_step_id=query.get("parent_step_id"),
-        tenant_id=query.get("tenant_id") or query.get("tenant"),
-        idempotency_key=query.get("idempotency_key") or query.get("idem_key"),
-        target_topic=query.get("target_topic"),
+        run_id=_trimmed(query, "run_id"),
+        step_id=_trimmed(query, "step_id"),
+        parent_step_id=_trimmed(query, "parent_step_id"),
+        tenant_id=_trimmed(query, "tenant_id") or _trimmed(query, "tenant"),
+        idempotency_key=_trimmed(query, "idempotency_key") or _trimmed(query, "idem_key"),
+        target_topic=_trimmed(query, "target_topic"),
         deadline=_deadline(query),
         retry_policy=_query_retry_policy(query),
         partition_override=integer(query, "partition_override"),
@@ -194,7 +232,7 @@ def _deadline(query: dict[str, str]) -> dt.datetime | None:
             return dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC)
         except (ValueError, OverflowError, OSError):
             raise InvalidArgument("deadline_ms must be milliseconds since 1970") from None
-    text = query.get("deadline") or query.get("deadline_rfc3339")
+    text = _trimmed(query, "deadline") or _trimmed(query, "deadline_rfc3339")
     if not text:
         return None
     try:

@@ -46,7 +46,7 @@ def test_a_fetch_whose_time_is_up_is_answered_with_nothing(v2: V2) -> None:
 def test_a_client_that_goes_away_while_it_waits_takes_nothing_with_it(v2: V2) -> None:
     body = json.dumps({"topic": v2.topic, "group": "g", "owner": "gone", "wait_ms": 60_000}).encode()
     with v2.server.connect() as connection:
-        connection.sendall(b"POST /v2/fetch HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+        connection.sendall(b"POST /v2/fetch HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
         v2.server.await_metric(1, "slipstream_consumers", topic=v2.topic, group="g")
     v2.server.await_metric(0, "slipstream_consumers", topic=v2.topic, group="g")
     v2.produce("a")
