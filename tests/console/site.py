@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 
 from slipstream.api import GroupStats, Stats, TopicStats
 from slipstream.api.keys import KeyPlace
+from slipstream.api.server import ServerCondition
 from tests.program import Program
 
 OURS = ("SLIPSTREAM_", "MESSAGE_BUS_", "BUS_", "NATS_", "JOBS_", "SLIP_", "PIPELINE_", "CONSOLE_")
@@ -91,6 +92,9 @@ class Numbers:
 
     async def trouble(self) -> str:
         return self.why_not
+
+    async def conditions(self) -> list[ServerCondition]:
+        return []
 
     async def places(self, key: str) -> list[KeyPlace]:
         return self.keys.get(key, [])

@@ -71,6 +71,20 @@ def more_nonsense(topic: str, message: RoutedMessage) -> object:
     return 7
 
 
+def mistyped(topic: str, message: RoutedMessage) -> RoutingDecision:
+    return RoutingDecision(partition_override="2")  # type: ignore[arg-type]
+
+
+def not_text(topic: str, message: RoutedMessage) -> RoutingDecision:
+    return RoutingDecision(label="\ud800")
+
+
+def hanging_for_some(topic: str, message: RoutedMessage) -> RoutingDecision:
+    if message.value == b"hang":
+        threading.Event().wait()
+    return RoutingDecision(label="asked")
+
+
 def by_value(topic: str, message: RoutedMessage) -> RoutingDecision:
     """Does what the message asks for: `topic/partition`, either of which may be empty."""
     target, _, partition = message.value.decode().partition("/")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
 from slipstream.broker import RoutingDecision
 from slipstream.router import CallableRouter, RoutedMessage, RouterHook, RouterRefused, load_router
+from slipstream.router.breaker import PAUSE_S, SETTLED_S, TIMEOUTS_MAX
 
 MESSAGE = RoutedMessage(b"k", b"v")
 
@@ -35,13 +37,14 @@ def test_it_may_have_no_opinion() -> None:
     assert hook.failed_total == 0
 
 
-@pytest.mark.parametrize("name", ["failing", "failing_async", "nonsense", "more_nonsense"])
+@pytest.mark.parametrize("name", ["failing", "failing_async", "nonsense", "more_nonsense", "mistyped", "not_text"])
 def test_a_failure_is_logged_and_counted_and_decides_nothing(name: str, caplog: pytest.LogCaptureFixture) -> None:
     """Ruling 13."""
     decision, hook = decide(name)
     assert decision is None
     assert (hook.decided_total, hook.failed_total) == (0, 1)
-    assert "the router failed for a message to t" in caplog.text
+    assert "the router fails" in caplog.text
+    assert "for a message to t" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["hanging", "hanging_async"])
@@ -67,6 +70,72 @@ def test_a_slow_call_does_not_hold_up_the_others() -> None:
     answer, stuck_was_done = asyncio.run(ask())
     assert isinstance(answer, RoutingDecision)
     assert stuck_was_done is False
+
+
+def ask(hook: RouterHook, times: int) -> list[RoutingDecision | None]:
+    async def decide_all() -> list[RoutingDecision | None]:
+        return [await hook.decide("t", MESSAGE) for _ in range(times)]
+
+    return asyncio.run(decide_all())
+
+
+def test_a_router_that_hangs_is_paused_and_asked_again_with_a_thread_that_is_free() -> None:
+    """The calls that hang use up all threads there are at first."""
+    hanging, now_s = threading.Event(), 0.0
+
+    def route(topic: str, message: RoutedMessage) -> RoutingDecision:
+        if hanging.is_set():
+            threading.Event().wait()
+        return RoutingDecision(label="asked")
+
+    router = CallableRouter(route, threads=2)
+    hook = RouterHook(router, 20, lambda: now_s)
+    hanging.set()
+    assert ask(hook, 10) == [None] * 10
+    assert (hook.failed_total, hook.skipped_total, router.stuck) == (TIMEOUTS_MAX, 10 - TIMEOUTS_MAX, TIMEOUTS_MAX)
+    assert hook.trouble.startswith("it is paused")
+    now_s += PAUSE_S
+    assert ask(hook, 2) == [None, None]
+    assert hook.failed_total == TIMEOUTS_MAX + 1
+    hanging.clear()
+    now_s += SETTLED_S
+    patient = RouterHook(router, 30_000)
+    assert ask(patient, 2) == [RoutingDecision(label="asked")] * 2
+    hook.timeout_s = patient.timeout_s
+    assert ask(hook, 2) == [RoutingDecision(label="asked")] * 2
+    assert hook.trouble == ""
+
+
+def test_a_function_that_hangs_too_often_is_not_called_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slipstream.router.callable.STUCK_MAX", 2)
+    router = CallableRouter.load("tests.router.routers:hanging")
+    hook = RouterHook(router, 20)
+    ask(hook, 2)
+    ask(hook, 3)
+    assert router.stuck == 2
+    assert "2 calls of it have not returned" in hook.trouble
+
+
+def test_a_change_of_state_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    now_s = 0.0
+    works = False
+
+    def route(topic: str, message: RoutedMessage) -> RoutingDecision | None:
+        if not works:
+            raise ZeroDivisionError("the model is gone")
+        return None
+
+    hook = RouterHook(CallableRouter(route), 5_000, lambda: now_s)
+    with caplog.at_level("INFO"):
+        ask(hook, 100)
+        works = True
+        ask(hook, 10)
+        now_s = SETTLED_S
+        ask(hook, 10)
+    lines = [record.getMessage() for record in caplog.records if record.name == "slipstream.router.hook"]
+    assert len(lines) == 2
+    assert "the model is gone" in lines[0]
+    assert lines[1] == "the router works again; in 10 s 100 messages went without it"
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ def _by_value(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProces
     server.start()
     for name in ("t", "x", "y", "dlq.t"):
         server.create(name, 3)
+    server.create("single")
+    assert server.post("/v2/topics", {"name": "tiny", "config": {"max_waiting_bytes": 3}}).status_code == 201
     yield server
     server.kill()
 
@@ -75,6 +77,53 @@ def test_a_decision_that_points_at_nothing_is_ignored(by_value: ServerProcess, v
     assert item["partition"] == 1
     assert "routing" not in item
     assert by_value.metric("slipstream_router_failures_total") == failed + 1
+
+
+@pytest.mark.parametrize("value", ["single/", "tiny/"])
+def test_a_decision_that_does_not_fit_what_the_producer_asked_for_is_ignored(
+    by_value: ServerProcess, value: str
+) -> None:
+    """The producer names a partition that its own target has, and the router's has not; or the message is too large."""
+    failed = by_value.metric("slipstream_router_failures_total")
+    assert by_value.produce("t", value, target_topic="y", partition_override=2).status_code == 200
+    item = by_value.take("y")[0]
+    assert (item["partition"], "routing" in item) == (2, False)
+    assert by_value.metric("slipstream_router_failures_total") == failed + 1
+    batch = {"topic": "t", "messages": [{"value": value, "envelope": {"target_topic": "y", "partition_override": 1}}]}
+    assert by_value.post("/v2/produce", batch).json()["messages"][0]["partition"] == 1
+    by_value.await_log("its decision cannot be followed")
+
+
+def test_what_is_wrong_with_the_message_itself_is_not_the_routers_fault(by_value: ServerProcess) -> None:
+    failed = by_value.metric("slipstream_router_failures_total")
+    assert by_value.produce("t", "/", partition_override=7).status_code == 400
+    assert by_value.produce("t", "x/", deadline="2001-01-01T00:00:00Z").status_code == 400
+    assert by_value.metric("slipstream_router_failures_total") == failed
+
+
+def test_a_router_that_hangs_is_paused_and_everybody_sees_it(start_server: StartServer) -> None:
+    """A thread for each call that hangs, and half a second for each message, was the end of it."""
+    server = start_server("--router", "tests.router.routers:hanging_for_some", "--router-timeout-ms", "50")
+    server.create("t")
+    assert server.get("/health/ready").json() == {"status": "ready"}
+    for _ in range(20):
+        assert server.produce("t", "hang").status_code == 200
+    asked = server.metric("slipstream_router_failures_total")
+    assert 3 <= asked < 10, "three, and one a second after that"
+    assert server.metric("slipstream_router_skipped_total") == 20 - asked
+    assert server.metric("slipstream_router_well") == 0
+    ready = server.get("/health/ready")
+    assert (ready.status_code, ready.json()["status"]) == (200, "ready")
+    assert "messages are stored without the router: it is paused" in ready.json()["conditions"][0]
+    (condition,) = server.get("/v2/server").json()["conditions"]
+    assert (condition["kind"], condition["level"]) == ("router", "warning")
+    overviews = (server.get("/v2/overview").json()["overview"] for _ in range(10_000))
+    problem = next(found["problems"][0] for found in overviews if found["problems"])
+    assert (problem["level"], problem["text"]) == ("warning", "messages are stored without the router")
+    server.await_log("paused after 3 time-outs")
+    lines = [line for line in server.log if "the router" in line]
+    assert len(lines) == 2
+    assert "longer than 50 ms" in lines[0]
 
 
 @pytest.mark.parametrize("name", ["failing", "failing_async", "nonsense", "hanging", "hanging_async"])

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
+
+
+class ServerCondition(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that an operator should mend; the server is ready nevertheless."""
+
+    kind: str
+    """`router` or `disk`."""
+    level: Literal["error", "warning"]
+    text: str
+    detail: str
+    """The reason, and what to do."""
 
 
 class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,3 +28,5 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
     now_ms: int
     writable: bool
     """False after a disk error, until somebody has mended it and restarted."""
+    conditions: list[ServerCondition] = []
+    """What should be mended; none where all is well."""

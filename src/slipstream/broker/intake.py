@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -47,7 +47,9 @@ class Intake:
         self.deduplicated_total = 0
         self.redriven_total = 0
         self.router_misses_total = 0
-        """Router decisions that named a topic or partition that is not there."""
+        """Router decisions that could not be followed, such as a topic or partition that is not there."""
+        self.on_router_miss: Callable[[str], None] = lambda _: None
+        """Called with the reason when a router's decision could not be followed."""
         self.rejected: dict[str, int] = {"partition_buffer_full": 0, "partition_buffer_bytes_full": 0}
 
     def produce(
@@ -284,8 +286,30 @@ class Intake:
         deliver_at_ms: int | None,
     ) -> _Plan:
         """Everything that can be wrong with the message itself is found here, before anything changes."""
+        if decision is None:
+            return self._plan_with(now_ms, name, key, value, envelope, None, attributes, deliver_at_ms)
+        try:
+            return self._plan_with(now_ms, name, key, value, envelope, decision, attributes, deliver_at_ms)
+        except InvalidArgument as error:
+            # Ruling 13. If this raises too, the message itself cannot be stored, whatever the router says.
+            plan = self._plan_with(now_ms, name, key, value, envelope, None, attributes, deliver_at_ms)
+            self.router_misses_total += 1
+            self.on_router_miss(error.message)
+            return plan
+
+    def _plan_with(
+        self,
+        now_ms: int,
+        name: str,
+        key: bytes,
+        value: bytes,
+        envelope: Envelope | None,
+        decision: RoutingDecision | None,
+        attributes: dict[str, str] | None,
+        deliver_at_ms: int | None,
+    ) -> _Plan:
         routing = None
-        if decision is not None and self._is_usable(name, envelope, decision):
+        if decision is not None:
             routing = Routing(decision.label, decision.meta or {})
             envelope = self._apply_decision(envelope, decision)
         if envelope is None:
@@ -304,6 +328,8 @@ class Intake:
             raise InvalidArgument("message deadline exceeded")
         if deliver_at_ms is not None:
             self._check_delay(now_ms, topic, deliver_at_ms, deadline_ms)
+        if decision is not None and 0 < topic.config.max_waiting_bytes <= len(key) + len(value):
+            raise _never_fits(topic, len(key) + len(value))  # it may fit where the message goes without the router
         # May fail too: not everything can be encoded.
         meta = encode_meta(Meta(envelope, routing, attributes, deliver_at_ms))
         identity = None
@@ -313,20 +339,6 @@ class Intake:
 
     def _topic(self, name: str) -> Topic:
         return self.state.topic(name)
-
-    def _is_usable(self, name: str, envelope: Envelope | None, decision: RoutingDecision) -> bool:
-        """A router that points at nothing has failed: the message goes its normal way (ruling 13)."""
-        target = decision.target_topic or (envelope.target_topic if envelope is not None else "") or name
-        topic = self.state.topics.get(target)
-        override = decision.partition_override
-        if (topic is None and not decision.target_topic and override is None) or (
-            topic is not None
-            and not topic.is_dead_letter
-            and (override is None or 0 <= override < len(topic.partitions))
-        ):
-            return True
-        self.router_misses_total += 1
-        return False
 
     def _apply_decision(self, envelope: Envelope | None, decision: RoutingDecision) -> Envelope | None:
         """Ruling 13: what the router sets wins, and shows in the envelope as in DriftQ."""

@@ -7,11 +7,13 @@ from collections.abc import AsyncGenerator, Callable
 
 from slipstream.api import Stats
 from slipstream.api.keys import KeyPlace
+from slipstream.api.server import ServerCondition
 from slipstream.console import Console, FarConsole, Forwarder, Sources, create_console
 from slipstream.engine import Engine
 from slipstream.server.app import Console as ConsoleApp
 from slipstream.server.v2.events import Sampler
 from slipstream.server.v2.keys import find_places
+from slipstream.server.v2.server import server_conditions
 from slipstream.settings import Settings
 
 
@@ -45,6 +47,9 @@ class EngineStats:
 
     async def trouble(self) -> str:
         return "" if self._engine.trouble is None else self._engine.trouble.message
+
+    async def conditions(self) -> list[ServerCondition]:
+        return server_conditions(self._engine)
 
     async def places(self, key: str) -> list[KeyPlace]:
         return await find_places(self._engine, key)

@@ -13,6 +13,7 @@ from yarl import URL
 
 from slipstream.api import Stats
 from slipstream.api.keys import KeyPlace, KeyPlaces
+from slipstream.api.server import ServerCondition
 from slipstream.client import AsyncClient, SlipstreamError
 from slipstream.console.answers import Refused
 from slipstream.console.sources import Away
@@ -38,6 +39,10 @@ class BrokerStats:
     async def trouble(self) -> str:
         status, said = await self._ask("/health/ready")
         return str(said.get("reason", "")) if status == 503 else ""
+
+    async def conditions(self) -> list[ServerCondition]:
+        status, said = await self._ask("/v2/server")
+        return msgspec.convert(said.get("conditions", []), list[ServerCondition]) if status == 200 else []
 
     async def places(self, key: str) -> list[KeyPlace]:
         status, said = await self._ask(f"/v2/idempotency-keys/{quote(key, safe='')}")

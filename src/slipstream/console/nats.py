@@ -37,7 +37,7 @@ from slipstream.api import (
 )
 from slipstream.api.codec import Codec, answer_codec
 from slipstream.api.keys import KeyPlace
-from slipstream.api.server import ServerInfo
+from slipstream.api.server import ServerCondition, ServerInfo
 from slipstream.bus import Bus, BusError, BusSettings, InvalidArgument, Stored, TopicMissing, open_bus
 from slipstream.bus.drivers.nats.survey import GroupSurvey, TopicSurvey, offset_since, stored_ms, survey
 from slipstream.bus.names import DEAD_LETTER_SUFFIX
@@ -115,6 +115,10 @@ class NatsTopics(Noun):
     async def trouble(self) -> str:
         """Who cannot be reached is away, and nothing else is known here."""
         return ""
+
+    async def conditions(self) -> list[ServerCondition]:
+        """Return none: NATS tells nothing of the kind."""
+        return []
 
     async def places(self, key: str) -> list[KeyPlace]:
         """A stream knows the ids of messages for two minutes, and does not tell where they are."""

@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute, Route
 from slipstream.api.events import Stats, TopicStats
 from slipstream.api.media import EVENTS
 from slipstream.api.overview import History, Overview, OverviewAnswer, OverviewQuery, Part, StillGroup
+from slipstream.api.server import ServerCondition
 from slipstream.console.answers import Refused, json_answer, read_query
 from slipstream.console.history import STEP_MS, Ring
 from slipstream.console.problems import DeadLettersSeen, GroupSeen, Seen, Unseen, problems
@@ -63,6 +64,7 @@ class Feed:
         self._groups: tuple[GroupSeen, ...] = ()
         self._dead_letters: tuple[DeadLettersSeen, ...] = ()
         self._trouble = ""
+        self._conditions: tuple[ServerCondition, ...] = ()
         self._away = "it has not been asked yet"
         self._away_since_ms: int | None = None
         self._around = Seen(now_ms=0)
@@ -137,6 +139,7 @@ class Feed:
         self._groups, self._dead_letters = self._watch.see(stats)
         self._away, self._away_since_ms = "", None
         self._trouble = await self._sources.stats.trouble()
+        self._conditions = tuple(await self._sources.stats.conditions())
         await self._tell()
 
     def _note_away(self, reason: str) -> None:
@@ -200,6 +203,7 @@ class Feed:
             away=self._away,
             away_ms=0 if self._away_since_ms is None else now_ms - self._away_since_ms,
             trouble=self._trouble,
+            conditions=self._conditions,
             groups=self._groups,
             dead_letters=self._dead_letters,
             parts=tuple(parts),

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import msgspec
 
 from slipstream.api.overview import Level, Part, Problem
+from slipstream.api.server import ServerCondition
 from slipstream.console.settings import Thresholds
 from slipstream.durations import about_text
 
@@ -112,6 +113,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     away_ms: int = 0
     trouble: str = ""
     """Why the broker refuses messages."""
+    conditions: tuple[ServerCondition, ...] = ()
+    """What should be mended at the broker while it takes messages."""
     groups: tuple[GroupSeen, ...] = ()
     dead_letters: tuple[DeadLettersSeen, ...] = ()
     parts: tuple[Part, ...] = ()
@@ -160,6 +163,8 @@ def _of_the_broker(seen: Seen) -> Iterator[Weighed]:
             _FIRST,
             Problem(level="error", text="the broker takes no messages", detail=seen.trouble, link="#/"),
         )
+    for condition in seen.conditions:
+        yield _FIRST, Problem(level=condition.level, text=condition.text, detail=condition.detail, link="#/")
 
 
 def _of_parts(seen: Seen, limits: Thresholds) -> Iterator[Weighed]:

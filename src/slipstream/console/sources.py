@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 from slipstream.api.events import Stats
 from slipstream.api.keys import KeyPlace
 from slipstream.api.overview import SearchHit
+from slipstream.api.server import ServerCondition
 from slipstream.console.logs import PartLogs
 from slipstream.console.metrics import ConsoleMetrics
 from slipstream.console.parts import PartsFile
@@ -32,6 +33,9 @@ class StatsSource(Protocol):
 
     async def trouble(self) -> str:
         """Why messages are refused; empty while they are taken. Raises Away."""
+
+    async def conditions(self) -> list[ServerCondition]:
+        """What should be mended at the broker while it takes messages. Raises Away."""
 
     async def places(self, key: str) -> list[KeyPlace]:
         """Where the messages of an idempotency key are. Raises Away."""

@@ -5,6 +5,7 @@ before it is answered, what is answered together, when the clock is looked at.
 """
 
 from slipstream.engine.clock import Clock, ManualClock, Timekeeper
+from slipstream.engine.condition import Condition
 from slipstream.engine.dead_letters import (
     Redrive,
     Redrives,
@@ -21,6 +22,7 @@ from slipstream.engine.storage import SliceableLog, Storage
 __all__ = [
     "Answer",
     "Clock",
+    "Condition",
     "Engine",
     "EngineConfig",
     "ManualClock",

@@ -35,6 +35,7 @@ from slipstream.broker import (
 )
 from slipstream.broker.changes import batched_in, decode_changes
 from slipstream.engine.clock import Clock, Timekeeper, Timer
+from slipstream.engine.condition import Condition, ConditionSource
 from slipstream.engine.storage import Storage
 from slipstream.record import LogUnreadable
 from slipstream.store import Damaged, Durability, LogSlice, TornTail
@@ -128,6 +129,8 @@ class Engine:
         self._refusal: BrokerError | None = None
         """Why producers are turned away in this turn of the loop."""
         self.torn: list[TornTail] = []
+        self.condition_sources: list[ConditionSource] = []
+        """Each is asked for what it cannot do now."""
         self._waits = store.config.durability is not Durability.OFF
         self._syncs = store.config.durability is Durability.ALWAYS
         self._waiters: list[Waiter] = []
@@ -372,6 +375,11 @@ class Engine:
             cause = self.store.compactor.error
             return Unavailable(f"compaction failed: {cause}; restart after mending the cause")
         return self.failure
+
+    @property
+    def conditions(self) -> list[Condition]:
+        """What an operator should mend while messages are served."""
+        return [condition for source in self.condition_sources if (condition := source()) is not None]
 
     def _check_writable(self) -> None:
         if self.failure is not None:

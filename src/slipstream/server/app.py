@@ -70,7 +70,8 @@ def create_app(
             return JSONResponse({"status": "stopping", "reason": "it answers what is under way"}, 503)
         if engine.trouble is not None:
             return JSONResponse({"status": "waiting", "reason": engine.trouble.message}, 503)
-        return JSONResponse({"status": "ready"})
+        conditions = [f"{condition.text}: {condition.detail}" for condition in engine.conditions]
+        return JSONResponse({"status": "ready"} | ({"conditions": conditions} if conditions else {}))
 
     by_path: dict[str, dict[str, Endpoint]] = {}
     for endpoint in COLD:

@@ -99,8 +99,12 @@ class BrokerCollector(Collector):
             "nacked": ("Nacks", broker.nacked_total),
             "router_decisions": ("Messages a router decided on", router.decided_total if router else 0),
             "router_failures": (
-                "Router errors, time-outs and impossible targets",
+                "Router errors, time-outs and decisions that could not be followed",
                 (router.failed_total if router else 0) + broker.intake.router_misses_total,
+            ),
+            "router_skipped": (
+                "Messages a router was not asked about, because it is paused",
+                router.skipped_total if router else 0,
             ),
             "redriven": ("Dead letters sent back", broker.intake.redriven_total),
             "idempotency_evicted": (
@@ -110,6 +114,10 @@ class BrokerCollector(Collector):
         }
         for name, (text, value) in totals.items():
             yield CounterMetricFamily(f"slipstream_{name}", text, value=value)
+        well = GaugeMetricFamily("slipstream_router_well", "0 while a router fails or is paused")
+        if router is not None:
+            well.add_metric([], 0 if router.trouble else 1)
+        yield well
 
     def _storage(self) -> Iterable[Metric]:
         journal = self.engine.store.journal

@@ -16,7 +16,7 @@ import uvicorn
 
 from slipstream import listening
 from slipstream.broker import BrokerConfig
-from slipstream.engine import Engine, EngineConfig, Redrives
+from slipstream.engine import Condition, Engine, EngineConfig, Redrives
 from slipstream.limits import Limits
 from slipstream.router import RouterHook, load_router
 from slipstream.server.app import Console, allowed_methods, create_app
@@ -83,6 +83,9 @@ class Server(uvicorn.Server):
         self.engine = engine
         self._console = console
         self.router = router
+        if router is not None:
+            engine.broker.intake.on_router_miss = router.note_miss
+            engine.condition_sources.append(lambda: _router_condition(router))
         self.v1 = V1(engine, router)
         self.front = Front(engine, self.v1.routes | Hot(engine, router, limits).routes, limits)
         self.redrives = Redrives(engine, limits.redrives)
@@ -147,6 +150,13 @@ class Server(uvicorn.Server):
         await self.engine.close()
         if self.router is not None:
             await self.router.close()
+
+
+def _router_condition(router: RouterHook) -> Condition | None:
+    trouble = router.trouble
+    if not trouble:
+        return None
+    return Condition(kind="router", level="warning", text="messages are stored without the router", detail=trouble)
 
 
 def serve(config: ServerConfig) -> None:

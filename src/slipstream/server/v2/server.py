@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from slipstream import __version__
-from slipstream.api.server import ServerInfo
+from slipstream.api.server import ServerCondition, ServerInfo
+from slipstream.engine import Engine
 from slipstream.server.v2.endpoint import Call, Endpoint
 
 
@@ -16,7 +19,12 @@ async def show_server(call: Call) -> ServerInfo:
         started_ms=call.request.app.state.started_ms,
         now_ms=engine.now_ms(),
         writable=engine.trouble is None,
+        conditions=server_conditions(engine),
     )
+
+
+def server_conditions(engine: Engine) -> list[ServerCondition]:
+    return [msgspec.convert(condition, ServerCondition, from_attributes=True) for condition in engine.conditions]
 
 
 ENDPOINTS = [

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Literal
 
 import msgspec
 
 from slipstream.api import JSON, GroupInfo, TopicSummary
+from slipstream.api.server import ServerCondition, ServerInfo
 from slipstream.bus.drivers.driver import Finding
 from slipstream.bus.errors import BusError
 from slipstream.bus.names import DEAD_LETTER_SUFFIX
@@ -38,6 +40,9 @@ async def examination(
         return
     took_ms = (time.perf_counter() - began) * 1000
     yield Finding("ok", "connection", f"answers after {took_ms:.0f} ms{await _version(client)}")
+    for condition in await _conditions(client):
+        verdict: Literal["warning", "problem"] = "problem" if condition.level == "error" else "warning"
+        yield Finding(verdict, condition.kind, f"{condition.text}: {condition.detail}")
     try:
         topics = await client.topics()
         yield _topics([topic for topic in topics if topic.name.startswith(prefix)], prefix, ensure=ensure)
@@ -60,6 +65,15 @@ async def _version(client: AsyncClient) -> str:
         return f", version {msgspec.json.decode(answer.body, type=_Version).version}"
     except (SlipstreamError, msgspec.DecodeError):
         return ""
+
+
+async def _conditions(client: AsyncClient) -> list[ServerCondition]:
+    """Return what should be mended at the server; a proxy may hide it, which is no trouble."""
+    try:
+        answer = await client._transport.ask("GET", "/v2/server", Repeat.SAFE, accept=JSON)
+        return msgspec.json.decode(answer.body, type=ServerInfo).conditions
+    except (SlipstreamError, msgspec.DecodeError):
+        return []
 
 
 def _topics(topics: list[TopicSummary], prefix: str, *, ensure: bool) -> Finding:
