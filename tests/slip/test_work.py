@@ -99,3 +99,18 @@ async def test_a_chunk_that_belongs_nowhere_is_not_sent(memory_bus: OpenBus, ind
 def test_an_address_of_something_else_is_no_file(url: str) -> None:
     with pytest.raises(UnusableStore, match="no kind of store"):
         open_store(url)
+
+
+@in_loop
+async def test_a_step_may_return_the_payload_itself(memory_bus: OpenBus) -> None:
+    worker = Worker()
+
+    @worker.step("echo")
+    async def echo(work: Work) -> dict[str, Any]:
+        return {"reply": work.payload}
+
+    async with memory_bus() as bus, lab(bus, table("echo"), worker) as seen:
+        await seen.submit(payload={"text": "hello"})
+        await seen.until(lambda: bool(seen.delivered))
+        assert seen.kinds().count("started echo") == 1
+    assert seen.delivered[0]["payload"] == {"text": "hello", "reply": {"text": "hello"}}

@@ -132,7 +132,8 @@ class Work:
             if not isinstance(returned, dict) or not isinstance(self.payload, dict):
                 kind = type(returned).__name__
                 raise InvalidSlip(f"a step returns None, or a dict of fields to put into the payload, and not {kind}")
-            self.payload.update(returned)
+            # Into a copy: what was returned may contain the payload itself.
+            self.payload = {**self.payload, **returned}
         step = self._with_notes(step)
         if self._hints:
             step = replace(step, attributes=step.attributes | self._hints)
