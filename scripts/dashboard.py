@@ -201,6 +201,13 @@ ROWS: dict[str, list[Panel]] = {
             {"": "max(route_table_refused)"},
             "stat",
         ),
+        Panel(
+            "Topics without a worker",
+            "1 while messages of a step are sent to a topic that has never had a consumer group.",
+            "none",
+            {"{{step}} {{topic}}": "max by (step, topic) (step_topic_unserved)"},
+            width=24,
+        ),
     ],
     "Jobs": [
         Panel("Jobs", "In the ledger, by state.", "short", {"{{state}}": "sum by (state) (jobs_by_state)"}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from datetime import timedelta
 
@@ -145,3 +146,20 @@ async def test_a_message_tells_its_place_in_the_log(site: Site, new_bus: OpenBus
         for message in messages:
             read = bus.read(topic, message.partition, message.offset, message.offset + 1)
             assert [stored.data async for stored in read] == [message.data]
+
+
+@in_loop
+async def test_the_groups_of_a_topic_are_known_from_their_first_subscription_on(new_bus: OpenBus, topic: str) -> None:
+    async with new_bus(prefix="dev.") as bus:
+        assert await bus.groups(topic) == [], "a topic that does not exist has none, and looking does not make it"
+        assert await bus.topic(topic) is None
+        await bus.publish(topic, "an order")
+        assert await bus.groups(topic) == [], "to publish is not to consume"
+        orders = Recorder()
+        first = await bus.subscribe(topic, "shipping.eu", orders)
+        second = await bus.subscribe(topic, "billing", orders)
+        while await bus.groups(topic) != ["billing", "shipping.eu"]:
+            await asyncio.sleep(0.01)  # the http driver begins to consume when it has returned
+        await first.close()
+        await second.close()
+        assert await bus.groups(topic) == ["billing", "shipping.eu"], "a group stays when its consumers leave"

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.cli.slip_timeline import draw
+from slipstream.cli.slip_timeline import draw, in_words
 from slipstream.slip import Control, load_settings, open_store
 from slipstream.slip.oversight import Oversight
+from slipstream.slip.standing import Standing
+from slipstream.slip.unserved import unserved_topics
 from tests.cli.slips import Slips, kept, open_shop
 from tests.client.loop import in_loop
 from tests.slip.lab import fast
@@ -39,6 +41,8 @@ def histories(tmp_path_factory: pytest.TempPathFactory) -> Slips:
             await kept(made, "split/both/left", "waiting")
             await kept(made, "split/both/right", "completed")
             await kept(made, "lonely", "finished")
+            while not await unserved_topics(made.store):
+                await asyncio.sleep(0)
             await kept(made, "mystery", "dead-lettered")
             await Control(made.store, made.settings).rerun("lost", "charge")
             await made.ended("lost", 1)
@@ -127,7 +131,7 @@ def test_a_branch_that_waits_is_found_through_its_parent(histories: Slips) -> No
 
 def test_a_message_that_nobody_takes_up_asks_for_a_worker(histories: Slips) -> None:
     found = histories.json("show", "lonely")
-    assert found["standing"]["going"] == "not taken up"
+    assert found["standing"]["going"] == "no worker"
     assert "given up at" in histories.said("show", "lonely")
 
 
@@ -175,6 +179,31 @@ def test_a_store_that_is_none_says_so(tmp_path: Path) -> None:
     assert "nothing to see from here" in Slips(Path(":memory:")).refused("list", expect=2)
 
 
+def test_a_step_without_a_worker_is_shown_with_its_topic(histories: Slips) -> None:
+    last = " ".join(histories.said("show", "lonely").split())
+    assert "no worker can take nobody" in last
+    assert "no worker has ever subscribed to internal.nobody.v1" in last
+    assert "@worker.step('nobody', topic='internal.nobody.v1')" in last
+
+
+def test_taken_not_taken_and_taken_by_a_worker_that_died_read_differently() -> None:
+    now = dt.datetime(2030, 1, 31, 12, 0, tzinfo=dt.UTC)
+    since = now - dt.timedelta(seconds=20)
+
+    def said(**given: object) -> str:
+        return in_words("c-1", Standing(step="charge", since=since, **given), now)  # type: ignore[arg-type]
+
+    assert said(going="at work", by="host:1") == "charge is being worked on for 20 s by host:1"
+    assert said(going="worker lost", by="host:1", reason="it stopped 9 s ago").startswith(
+        "charge was taken 20 s ago by host:1, which does not work on it any more: it stopped 9 s ago; "
+    )
+    waiting = "charge is not taken yet from internal.charge.v1 for 20 s: "
+    there = {"going": "not taken up", "topic": "internal.charge.v1"}
+    assert said(**there) == waiting + "no worker for it is known to run there"
+    assert said(**there, workers=("host:1",)) == waiting + "its worker is running, and may be busy with others"
+    assert said(**there, workers=("a", "b")).endswith("its 2 workers are running, and may be busy with others")
+
+
 # list
 
 
@@ -197,11 +226,11 @@ def test_stuck_are_those_that_have_not_moved_and_why(histories: Slips) -> None:
         "loan": ("approval", "manager"),
         "split": ("branches", "both"),
         "split/both/left": ("approval", "clerk"),
-        "lonely": ("not taken up", "nobody"),
+        "lonely": ("no worker", "nobody"),
     }
     said = histories.said("list", "--stuck", "--for", "0")
     assert "split/both/left" not in said
-    assert [line.split()[0] for line in said.splitlines() if "no worker?" in line and "nobody" in line] == ["lonely"]
+    assert [line.split()[0] for line in said.splitlines() if "no worker" in line and "nobody" in line] == ["lonely"]
 
 
 @pytest.mark.parametrize("columns", ["60", "80", "200"])

@@ -19,6 +19,7 @@ from slipstream.console.problems import (
     SlipsSeen,
     TableSeen,
     Unseen,
+    UnservedTopic,
     problems,
 )
 from slipstream.console.settings import Thresholds
@@ -224,6 +225,11 @@ def test_a_paused_step() -> None:
     held = PausedStep(step="charge", reason="the bank is away", left_ms=90_000)
     assert only(paused_steps=(held,)).text == "step charge is paused for another 1 min: the bank is away"
     assert only(paused_steps=(PausedStep(step="charge"),)).text == "step charge is paused"
+
+
+def test_a_topic_that_no_worker_subscribes_to() -> None:
+    problem = only(unserved_topics=(UnservedTopic(topic="internal.bot.v1", step="bot", for_ms=1_000),))
+    assert (problem.level, problem.text) == ("error", "no worker for step bot: nothing subscribes to internal.bot.v1")
 
 
 def test_jobs_that_failed() -> None:

@@ -218,6 +218,9 @@ async def test_what_is_wrong_is_told(tmp_path: Path) -> None:
         (held,) = seen.paused_steps
         assert (held.step, held.reason) == ("charge", "the bank is away")
         assert held.left_ms is not None
+        while not (unserved := (await site.slips.look(Seen(now_ms=0))).unserved_topics):
+            await asyncio.sleep(0)
+        assert [(each.topic, each.step) for each in unserved] == [("internal.nobody.v1", "nobody")]
 
 
 @in_loop

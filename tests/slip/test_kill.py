@@ -18,6 +18,8 @@ import pytest
 
 from slipstream.bus import Message, open_bus
 from slipstream.slip import Progress, open_store, submit
+from slipstream.slip.lookup import look_up
+from slipstream.slip.presence import workers
 from slipstream.slip.topics import DEAD_LETTERS, EGRESS, PROGRESS
 from tests.bus.recorder import Recorder
 from tests.bus.sites import make_site
@@ -171,10 +173,17 @@ async def test_what_kills_its_workers_is_a_dead_letter_in_the_end(driver: str, t
             await submit(bus, "poison.v1", {}, source="test", correlation_id="c-1")
             (letter,) = await dead.have(1)
             await processes.deaths(2)
+        async with open_store(environment["SLIP_STORE"]) as store:
+            known = await look_up(store, "c-1")
+            alive = await workers(store)
     finally:
         site.close()
     assert letter.json()["error"]["code"] == "worker_lost"
     assert letter.json()["lastStep"]["id"] == "drink"
+    # The first may have died before it could report that it had taken the message; the next ones report it first.
+    takers = [one.by for one in known.told if one.kind == "started"] if known is not None else []
+    assert len(takers) >= 2
+    assert set(takers) <= set(alive), "each is known by the heartbeats it wrote"
 
 
 async def _kill_now_and_then(processes: Crew, times: int, witness: Witness) -> None:

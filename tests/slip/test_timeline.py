@@ -9,7 +9,10 @@ from msgspec.structs import replace
 
 from slipstream.slip import Envelope, Event, Progress, RoutingStep, Status, StepError, hints
 from slipstream.slip.ledger import Held
+from slipstream.slip.presence import Presence
+from slipstream.slip.standing import Standing, Surroundings
 from slipstream.slip.timeline import Known, Timeline, timeline
+from slipstream.slip.unserved import Unserved
 
 START = dt.datetime(2030, 1, 31, 12, 0, tzinfo=dt.UTC)
 AWAY = StepError("bank_away", "no answer", retryable=True)
@@ -38,6 +41,15 @@ def step(step_id: str, status: str = "PENDING", **given: Any) -> RoutingStep:
 
 def seen(known: Known, now: float = 10, **held: Held) -> Timeline:
     return timeline(known, held, at(now))
+
+
+def ms(seconds: float) -> int:
+    return round(at(seconds).timestamp() * 1000)
+
+
+def standing_among(known: Known, now: float, workers: dict[str, Presence], **unserved: str) -> Standing:
+    reported = {topic.replace("_", "."): Unserved(step, ms(0)) for topic, step in unserved.items()}
+    return timeline(known, {}, at(now), Surroundings(workers, reported)).standing
 
 
 def states(found: Timeline, run: int = 0) -> list[tuple[str, int, str]]:
@@ -146,6 +158,45 @@ def test_who_takes_it_up_after_a_death_is_counted() -> None:
     history = told((0, "planned", ""), (1, "started", "a"), (5, "started", "a", {"by": "second"}))
     (row,) = seen(Known(correlation_id="c-1", told=history)).runs[0].rows
     assert (row.taken, row.began_at, row.queued_at, row.by) == (2, at(5), at(0), "second")
+
+
+TAKEN = Known(correlation_id="c-1", told=told((0, "planned", ""), (5, "started", "a", {"by": "host:1"})))
+PLANNED = Known(correlation_id="c-1", told=told((0, "planned", "")), newest=slip(step("router", "OK"), step("a")))
+TOPIC = {"a": "internal.a.v1"}
+
+
+def test_a_step_is_worked_on_while_its_worker_is_heard_of() -> None:
+    standing = standing_among(TAKEN, 20, {"host:1": Presence(ms(0), ms(18), TOPIC)})
+    assert (standing.going, standing.since, standing.by) == ("at work", at(5), "host:1")
+    unknown = standing_among(TAKEN, 20, {})
+    assert (unknown.going, unknown.by) == ("at work", "host:1"), "not every worker writes heartbeats"
+
+
+def test_a_step_whose_worker_has_died_is_told_from_one_that_is_not_taken() -> None:
+    dead = standing_among(TAKEN, 60, {"host:1": Presence(ms(0), ms(6), TOPIC)})
+    assert (dead.going, dead.by, dead.since) == ("worker lost", "host:1", at(5))
+    assert dead.reason == "it has died, or hangs: silent for 54 s"
+    stopped = standing_among(TAKEN, 7, {"host:1": Presence(ms(0), ms(6), TOPIC, stopped=True)})
+    assert (stopped.going, stopped.reason) == ("worker lost", "it stopped 1 s ago")
+    restarted = standing_among(TAKEN, 20, {"host:1": Presence(ms(9), ms(19), TOPIC)})
+    assert (restarted.going, restarted.reason) == ("worker lost", "it was restarted since")
+
+
+def test_a_step_that_is_not_taken_yet_says_from_where_and_which_workers_run() -> None:
+    standing = standing_among(PLANNED, 20, {"host:1": Presence(ms(0), ms(18), TOPIC)})
+    assert (standing.going, standing.topic, standing.workers) == ("not taken up", "internal.a.v1", ("host:1",))
+    others = {"dead:1": Presence(ms(0), ms(1), TOPIC), "host:2": Presence(ms(0), ms(19), {"b": "internal.b.v1"})}
+    assert standing_among(PLANNED, 20, others).workers == ()
+
+
+def test_a_topic_that_nothing_subscribes_to_is_named_with_the_worker_that_takes_from_another() -> None:
+    reported = {"internal_a_v1": "a"}
+    alone = standing_among(PLANNED, 2, {}, **reported)
+    assert (alone.going, alone.topic) == ("no worker", "internal.a.v1")
+    assert alone.reason == "no worker has ever subscribed to internal.a.v1"
+    elsewhere = standing_among(PLANNED, 2, {"host:1": Presence(ms(0), ms(1), {"a": "internal.b.v1"})}, **reported)
+    assert elsewhere.reason.endswith("; the worker host:1 does a from internal.b.v1")
+    assert standing_among(TAKEN, 6, {}, **reported).going == "at work", "it was taken after all"
 
 
 # Undoing, runs and branches

@@ -322,6 +322,16 @@ class Bus:
         found = await self._driver.topic(self._name(topic))
         return None if found is None else replace(found, name=topic)
 
+    async def groups(self, topic: str) -> list[str] | None:
+        """Return the names of the groups that have ever subscribed to a topic and are still there, sorted; None where
+        the engine does not know them (core NATS). A topic that does not exist has none.
+
+        Example:
+            if await bus.groups("orders") == []: print("no consumer has subscribed to orders yet")
+        """
+        self._check_open()
+        return await self._driver.groups(self._name(topic))
+
     async def ensure_topic(
         self,
         topic: str,

@@ -153,7 +153,9 @@ IN_A_WORD = {
     "chunks": "waits for chunks",
     "branches": "waits for branches",
     "at work": "working",
-    "not taken up": "no worker?",
+    "worker lost": "worker lost",
+    "not taken up": "not taken yet",
+    "no worker": "no worker",
     "ending": "no router?",
 }
 

@@ -301,15 +301,30 @@ def in_words(correlation_id: str, standing: Standing, now: dt.datetime) -> str:
         case "retry pause":
             return f"in retry pause before {step}{until}"
         case "at work":
-            by = f" ({_line(standing.by)})" if standing.by else ""
-            return f"{step} is at work{since}{by}"
+            by = f" by {_line(standing.by)}" if standing.by else ""
+            return f"{step} is being worked on{since}{by}"
+        case "worker lost":
+            taken = "" if standing.since is None else f" {_took(standing.since, now)} ago"
+            return (
+                f"{step} was taken{taken} by {_line(standing.by)}, which does not work on it any more: "
+                f"{_line(standing.reason)}; the message is delivered again when its lease ends (SLIP_ACK_DEADLINE_MS)"
+            )
+        case "no worker":
+            return (
+                f"no worker can take {step}{since}: {_line(standing.reason)}. Start one with @worker.step({step!r}, "
+                f"topic={_line(standing.topic)!r}), or change `topic` of the step in the route table"
+            )
         case "branches":
             return _branches_in_words(standing, since + until, now)
         case "not taken up":
             waited_s = (now - standing.since).total_seconds() if standing.since is not None else 0.0
             if waited_s < TAKEN_UP_WITHIN_S:
                 return f"on its way to {step}{since}"
-            return f"nobody has taken it up{since}: does a worker for {step} run, and a router?"
+            where = f" from {_line(standing.topic)}" if standing.topic else ""
+            if standing.workers:
+                busy = "its worker is" if len(standing.workers) == 1 else f"its {len(standing.workers)} workers are"
+                return f"{step} is not taken yet{where}{since}: {busy} running, and may be busy with others"
+            return f"{step} is not taken yet{where}{since}: no worker for it is known to run there"
         case "ending":
             return f"all steps are done; the router has not told its end{since}: does it run?"
 

@@ -79,6 +79,14 @@ class PausedStep(msgspec.Struct, frozen=True, kw_only=True):
     left_ms: int | None = None
 
 
+class UnservedTopic(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic that messages of a step are sent to and that no worker has ever subscribed to."""
+
+    topic: str
+    step: str
+    for_ms: int
+
+
 class JobsSeen(msgspec.Struct, frozen=True, kw_only=True):
     failed: int = 0
     """Lately."""
@@ -120,6 +128,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[Part, ...] = ()
     slips: SlipsSeen = SlipsSeen()
     paused_steps: tuple[PausedStep, ...] = ()
+    unserved_topics: tuple[UnservedTopic, ...] = ()
     jobs: JobsSeen = JobsSeen()
     tables: tuple[TableSeen, ...] = ()
     unseen: tuple[Unseen, ...] = ()
@@ -256,6 +265,10 @@ def _of_slips(seen: Seen) -> Iterator[Weighed]:
         where = f" at {failed[0].step}" if failed[0].step else ""
         detail = f"{failed[0].correlation_id}{where}: {failed[0].going}"
         yield len(failed), Problem(level="warning", text=text, detail=detail, link=link)
+    for unserved in seen.unserved_topics:
+        text = f"no worker for step {unserved.step}: nothing subscribes to {unserved.topic}"
+        detail = "start a worker whose step names this topic, or change the topic in the route table"
+        yield unserved.for_ms, Problem(level="error", text=text, detail=detail, link="#/slips?state=under-way")
     for step in seen.paused_steps:
         until = f" for another {about_text(step.left_ms)}" if step.left_ms is not None else ""
         text = f"step {step.step} is paused{until}" + (f": {step.reason}" if step.reason else "")

@@ -31,7 +31,7 @@ from slipstream.api.slips import (
     StepList,
 )
 from slipstream.console.answers import Refused, json_answer, read_json, read_query
-from slipstream.console.problems import PausedStep, Seen, SlipSeen, SlipsSeen
+from slipstream.console.problems import PausedStep, Seen, SlipSeen, SlipsSeen, UnservedTopic
 from slipstream.console.sources import Noun
 from slipstream.slip import Event, InvalidSlip, Signal, SlipSettings, clock
 from slipstream.slip.oversight import (
@@ -122,6 +122,7 @@ class Slips(Noun):
             waiting = await slips.slips("waiting", limit=LOOKED_AT)
             failed = await slips.slips("dead-lettered", limit=LOOKED_AT)
             held = await slips.pauses()
+            unserved = await slips.unserved()
         now_ms = clock.now_ms()
         lately = [each for each in failed.slips if each.tracked.moved_ms >= now_ms - self._failed_ms]
         still = [each for each in stuck.slips if each.timeline.standing.going not in {*WAITING, "paused", "branches"}]
@@ -142,6 +143,10 @@ class Slips(Noun):
                     left_ms=None if hold.until_ms is None else max(0, hold.until_ms - now_ms),
                 )
                 for step, hold in held.items()
+            ),
+            unserved_topics=tuple(
+                UnservedTopic(topic=topic, step=each.step, for_ms=max(0, now_ms - each.since_ms))
+                for topic, each in unserved.items()
             ),
         )
 

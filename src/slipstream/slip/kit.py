@@ -10,6 +10,7 @@ from slipstream.slip.reporter import Reporter
 from slipstream.slip.rules import rules_of
 from slipstream.slip.settings import SlipSettings
 from slipstream.slip.store import Store
+from slipstream.slip.unserved import UnservedTopics
 
 
 class Kit:
@@ -24,3 +25,4 @@ class Kit:
         self.reporter = Reporter(bus, name)
         self.outbox = Outbox(bus)
         self.metrics = metrics_in(bus.registry)
+        self.unserved = UnservedTopics(bus, store, settings, self.metrics)

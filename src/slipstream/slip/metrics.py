@@ -25,6 +25,12 @@ class SlipMetrics:
             ["event"],
             registry=registry,
         )
+        self.topics_unserved = Gauge(
+            "step_topic_unserved",
+            "1 while messages of a step are sent to a topic that has never had a consumer group",
+            ["topic", "step"],
+            registry=registry,
+        )
         self.routes_refused = Gauge(
             "route_table_refused",
             "1 while the newest route table is wrong, and an older one is used",

@@ -22,9 +22,12 @@ from slipstream.slip.errors import InvalidSlip
 from slipstream.slip.event import Event
 from slipstream.slip.ledger import Held, Ledger
 from slipstream.slip.lookup import look_up
+from slipstream.slip.presence import workers
 from slipstream.slip.settings import SlipSettings
+from slipstream.slip.standing import Surroundings
 from slipstream.slip.store import Store, Tracked, open_store
 from slipstream.slip.timeline import Row, Timeline, timeline
+from slipstream.slip.unserved import Unserved, unserved_topics
 
 REMOTE = ("redis://", "rediss://", "unix://")
 
@@ -103,8 +106,17 @@ class Oversight:
 
     async def find(self, correlation_id: str) -> Timeline | None:
         known = await look_up(self.store, correlation_id)
+        if known is None:
+            return None
         held = await Ledger(self.store, ttl_ms=1).pauses()
-        return None if known is None else timeline(known, held, dt.datetime.now(dt.UTC))
+        return timeline(known, held, dt.datetime.now(dt.UTC), await self._surroundings())
+
+    async def _surroundings(self) -> Surroundings:
+        return Surroundings(await workers(self.store), await self.unserved())
+
+    async def unserved(self) -> dict[str, Unserved]:
+        """Return the topics that messages are sent to and nothing subscribes to."""
+        return await unserved_topics(self.store)
 
     async def newest(self, correlation_id: str) -> Event | None:
         """The message itself, as it was when it was last heard of."""

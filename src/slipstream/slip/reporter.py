@@ -29,7 +29,9 @@ class Reporter:
 
     def __init__(self, bus: Bus, name: str = "") -> None:
         self._bus = bus
-        self._by = name or f"{socket.gethostname()}:{os.getpid()}"
+        process = f"{socket.gethostname()}:{os.getpid()}"
+        self.by = f"{name}@{process}" if name else process
+        """Names this process in everything it reports: with its host and number, as several may have one name."""
         self._loop = asyncio.get_running_loop()
         self._waiting: list[bytes] = []
         self._safe: asyncio.Future[None] | None = None
@@ -118,7 +120,7 @@ class Reporter:
             run=run_of(event),
             parent=parent,
             trace_id=envelope.trace_id or "",
-            by=self._by,
+            by=self.by,
         )
         return encode_progress(progress)
 

@@ -133,6 +133,7 @@ class RunningRouter:
         if self._tracker is not None:
             self._subscriptions.append(await self._tracker.start(self._bus))
         self._tasks.append(asyncio.create_task(self._timers.run()))
+        self._tasks.append(asyncio.create_task(self._kit.unserved.run()))
         routes = self._router.routes
         if isinstance(routes, WatchedRoutes):
             if self._router.names_file:

@@ -134,6 +134,7 @@ class Routing:
                 message_id = f"{dedupe_key(life_of(event), step.id, step.attempt or 0)}:sent"
                 log.debug("step %s: PENDING, and sent to %s", step.id, topic)
                 await (await self._outbox.send(topic, event, message_id, step=step))
+                self._kit.unserved.sent(topic, step.id)
             case Wait():
                 await self.waiting.begin(event, step)
             case Fork():

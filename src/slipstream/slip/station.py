@@ -75,6 +75,7 @@ class RunningStation:
         self._settings = settings
         self._ledger, self._reporter, self._outbox, self._metrics = kit.ledger, kit.reporter, kit.outbox, kit.metrics
         self._rules = kit.rules
+        self._unserved = kit.unserved
         self._max_in_flight = station.max_in_flight or settings.max_in_flight
         self._retries = station.retries or Retries(settings.retry_base_ms, settings.retry_longest_ms)
         self._handler = station.handler or _no_function
@@ -172,6 +173,10 @@ class RunningStation:
         attempt, most = step.attempt or 0, step.max_attempts or self._settings.max_attempts
         step = replace(step, started_at=began, attempt=attempt, max_attempts=most)
         told: list[asyncio.Future[Any]] = [self._reporter.tell("started", event, step, began)]
+        if message.attempt > 1:
+            # A worker has died of this message, or with it in hand. The next one may die at once: until it is known
+            # who has taken the message, the handler does not begin.
+            await told[0]
         if message.attempt > 1 and (death := await self._died_of(event, step)):
             await self._conclude(event, with_step(event, given_up(step, clock.now(), death)), step, told)
             return
@@ -283,6 +288,8 @@ class RunningStation:
         try:
             data = data if going is after else None
             sent = await self._outbox.send(topic, going, message_id, data=data, outcome=outcome)
+            if topic != ROUTER and (following := active(going)) is not None:
+                self._unserved.sent(topic, following.id)
             for future in told:  # which take longer: once woken up, it need not wait again
                 await future
             await sent

@@ -20,7 +20,7 @@ from slipstream.slip.event import Event, RoutingStep, Status, StepError, Time
 from slipstream.slip.ledger import Held
 from slipstream.slip.progress import ENDS, Progress
 from slipstream.slip.slip import DONE, ROUTER, UNDO_ID
-from slipstream.slip.standing import Standing, standing_of
+from slipstream.slip.standing import ALONE, Around, Standing, Surroundings, standing_of
 
 RowState: TypeAlias = Literal["done", "retried", "failed", "skipped", "working", "waiting", "queued", "pending"]
 """`retried` has failed and was tried again; `queued` is next, and nobody has taken it up; `pending` lies ahead."""
@@ -100,11 +100,12 @@ class Timeline(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, 
     runs: tuple[Run, ...] = ()
 
 
-def timeline(known: Known, held: Mapping[str, Held], now: dt.datetime) -> Timeline:
-    """`held` are the steps that are paused."""
+def timeline(known: Known, held: Mapping[str, Held], now: dt.datetime, surroundings: Surroundings = ALONE) -> Timeline:
+    """Return the history and state of a slip. `held` are the steps that are paused."""
     told = sorted(known.told, key=lambda one: one.at)
     numbers = sorted({one.run for one in told} | known.newest.keys())
-    runs = tuple(_run(number, [one for one in told if one.run == number], known, held, now) for number in numbers)
+    around = Around(held, surroundings, now)
+    runs = tuple(_run(number, [one for one in told if one.run == number], known, around) for number in numbers)
     assert runs, "nothing is kept of it, and nobody should ask"
     last = runs[-1]
     event = known.newest.get(last.number)
@@ -119,17 +120,17 @@ def timeline(known: Known, held: Mapping[str, Held], now: dt.datetime) -> Timeli
         ended_at=last.ended_at,
         timeout_at=event.envelope.timeout_at if event else None,
         trace_id=next((one.trace_id for one in told if one.trace_id), ""),
-        standing=standing_of(last, _steps(event), held, now),
+        standing=standing_of(last, _steps(event), around),
         runs=runs,
     )
 
 
-def _run(number: int, told: list[Progress], known: Known, held: Mapping[str, Held], now: dt.datetime) -> Run:
+def _run(number: int, told: list[Progress], known: Known, around: Around) -> Run:
     event = known.newest.get(number)
-    rows = _Rows(known, held, now)
+    rows = _Rows(known, around)
     for one in told:
         rows.hear(one)
-    begun_at = told[0].at if told else _begun(event) or now
+    begun_at = told[0].at if told else _begun(event) or around.now
     ended = next((one for one in reversed(told) if one.kind in ENDS), None)
     began_anew = bool(told) and told[0].kind == "rerun"
     if event is not None:
@@ -155,13 +156,12 @@ def _run(number: int, told: list[Progress], known: Known, held: Mapping[str, Hel
 class _Rows:
     """The rows of one run, as they come to be."""
 
-    def __init__(self, known: Known, held: Mapping[str, Held], now: dt.datetime) -> None:
+    def __init__(self, known: Known, around: Around) -> None:
         self.rows: dict[tuple[str, int], Row] = {}
         self.given_up = ""
         """The step that the message has failed at."""
         self._known = known
-        self._held = held
-        self._now = now
+        self._around = around
         self._free_at: dt.datetime | None = None
         """Since when the message is on its way to its next step."""
 
@@ -181,7 +181,7 @@ class _Rows:
                 return
             case "forked":
                 branches = tuple(
-                    timeline(branch, self._held, self._now)
+                    timeline(branch, self._around.held, self._around.now, self._around.surroundings)
                     for branch in self._known.branches.get((one.step, one.run), ())
                 )
                 self.rows[key] = replace(

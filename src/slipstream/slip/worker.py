@@ -11,9 +11,11 @@ from typing import Any, TypeVar
 from slipstream import handlers
 from slipstream.bus import Bus
 from slipstream.bus.names import check_name
+from slipstream.endings import end_tasks
 from slipstream.slip.aggregator import Aggregation, RunningAggregator
 from slipstream.slip.errors import InvalidSlip
 from slipstream.slip.kit import Kit
+from slipstream.slip.presence import Heartbeat
 from slipstream.slip.retries import Retries
 from slipstream.slip.routes.duration import seconds
 from slipstream.slip.service import run
@@ -127,7 +129,11 @@ class Worker:
         """At work on this bus, until the end of the `async with`, which lets handlers finish."""
         if not self._stations:
             raise InvalidSlip("this worker has no step: give it a function with @worker.step(…)")
-        kit = Kit(bus, store, settings or load_settings({}), self.name)
+        settings = settings or load_settings({})
+        kit = Kit(bus, store, settings, self.name)
+        steps = {station.step_id: station.topic for station, _ in self._stations if not station.undoes}
+        heartbeat = Heartbeat(store, kit.reporter.by, steps, settings.ttl_ms)
+        watching: list[asyncio.Task[None]] = []
         running = [
             RunningStation(station, kit) if aggregation is None else RunningAggregator(station, aggregation, kit)
             for station, aggregation in self._stations
@@ -135,9 +141,14 @@ class Worker:
         try:
             for station in running:
                 await station.start()
+            await heartbeat.start()
+            if settings.decentralised:  # then it sends messages to their next step itself
+                watching.append(asyncio.create_task(kit.unserved.run()))
             yield
         finally:
+            await end_tasks(*watching)
             await asyncio.gather(*(station.stop() for station in running))
+            await heartbeat.stop()
 
     def run(self) -> None:
         """A whole service, on the bus and the store that the environment names, until SIGTERM or Ctrl-C."""

@@ -195,6 +195,10 @@ class Driver(Protocol):
         """None where there is no such topic."""
         ...
 
+    async def groups(self, topic: str) -> list[str] | None:
+        """Return the names of the groups that consume a topic, sorted; None where the engine does not know them."""
+        ...
+
     async def ensure_topic(
         self,
         topic: str,

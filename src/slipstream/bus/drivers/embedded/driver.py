@@ -90,6 +90,10 @@ class EmbeddedDriver:
         found = self.native.broker.state.topics.get(topic)
         return None if found is None else _info(found)
 
+    async def groups(self, topic: str) -> list[str]:
+        found = self.native.broker.state.topics.get(topic)
+        return [] if found is None else sorted(found.groups)
+
     async def ensure_topic(
         self,
         topic: str,

@@ -149,6 +149,13 @@ class HttpDriver:
             except NotFound:
                 return None
 
+    async def groups(self, topic: str) -> list[str]:
+        with as_bus_errors():
+            try:
+                return sorted(each.group for each in await self._client.groups(topic))
+            except NotFound:
+                return []
+
     async def ensure_topic(
         self,
         topic: str,

@@ -111,6 +111,9 @@ class CoreDriver:
         """Every subject is there, with one order, and keeps nothing."""
         return TopicInfo(topic, 1, None, None)
 
+    async def groups(self, topic: str) -> None:
+        """A server does not tell the queue groups of a subject."""
+
     async def ensure_topic(
         self,
         topic: str,

@@ -117,6 +117,9 @@ class JetStreamDriver:
     async def topic(self, topic: str) -> TopicInfo | None:
         return await self._streams.info(topic)
 
+    async def groups(self, topic: str) -> list[str]:
+        return await self._streams.groups(topic)
+
     async def ensure_topic(
         self,
         topic: str,

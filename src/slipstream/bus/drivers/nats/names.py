@@ -8,5 +8,10 @@ def stream_name(topic: str) -> str:
     return topic.replace(".", "=")
 
 
+def group_name(consumer: str) -> str:
+    """Return the group that a durable consumer belongs to."""
+    return consumer.replace("=", ".")
+
+
 def consumer_name(group: str) -> str:
     return group.replace(".", "=")

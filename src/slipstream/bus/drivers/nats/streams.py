@@ -19,7 +19,7 @@ from nats.js.errors import APIError, BadRequestError, NotFoundError
 
 from slipstream.bus.drivers.driver import TopicInfo
 from slipstream.bus.drivers.nats.errors import FAILURES, translate
-from slipstream.bus.drivers.nats.names import consumer_name, stream_name
+from slipstream.bus.drivers.nats.names import consumer_name, group_name, stream_name
 from slipstream.bus.errors import BusError, TopicMissing
 from slipstream.bus.options import SubscribeOptions, seconds
 from slipstream.bus.settings import BusSettings
@@ -35,6 +35,8 @@ when that is set, and does not wait until it is used."""
 NO_LIMIT = -1
 AGE_S_MIN = 0.1
 """The server takes nothing shorter."""
+PAGE = 256
+"""Maximum number of streams or consumers that the server lists in one answer."""
 
 
 class Streams:
@@ -136,6 +138,17 @@ class Streams:
         except FAILURES as error:
             raise translate(error, f"the stream of {topic}") from error
 
+    async def groups(self, topic: str) -> list[str]:
+        """Return the groups with a durable consumer that takes this topic."""
+        try:
+            stream = await self._find(topic)
+            consumers = [] if stream is None else await consumers_of(self._js, stream)
+        except NotFoundError:
+            return []  # the stream was deleted meanwhile
+        except FAILURES as error:
+            raise translate(error, f"the consumers of {topic}") from error
+        return sorted(group_name(each.config.durable_name or "") for each in consumers if takes(each, topic))
+
     async def adjust(self, topic: str, retention_ms: int | None, retention_bytes: int | None) -> TopicInfo:
         """Only of a stream that is for this topic alone: what holds for others is not ours to change."""
         stream = await self.find(topic)
@@ -220,6 +233,21 @@ class Streams:
         )
         made: ConsumerInfo = await self._js.add_consumer(stream, config)
         return made
+
+
+async def consumers_of(js: JetStreamContext, stream: str) -> list[ConsumerInfo]:
+    """Return the durable consumers of a stream. Others belong to a reader or a follower, and go with it."""
+    found: list[ConsumerInfo] = []
+    while page := await js.consumers_info(stream, len(found)):
+        found += page
+        if len(page) < PAGE:
+            break
+    return [each for each in found if each.config.durable_name]
+
+
+def takes(consumer: ConsumerInfo, topic: str) -> bool:
+    """Whether a consumer gets the messages of a topic. Without a filter it gets all of its stream."""
+    return consumer.config.filter_subject in (None, "", topic)
 
 
 def _max_age_s(retention_ms: int) -> float:

@@ -10,10 +10,10 @@ from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy, 
 from nats.js.errors import NotFoundError
 
 from slipstream.bus.drivers.nats.errors import FAILURES, translate
+from slipstream.bus.drivers.nats.names import group_name
 from slipstream.bus.drivers.nats.place import place_of
+from slipstream.bus.drivers.nats.streams import PAGE, consumers_of
 
-PAGE = 256
-"""How many streams or consumers the server lists at a time."""
 FIND_S = 5.0
 
 
@@ -60,7 +60,7 @@ async def survey(js: JetStreamContext, prefix: str = "") -> list[TopicSurvey]:
     try:
         found: list[TopicSurvey] = []
         for info in await _streams(js):
-            consumers = await _consumers(js, info.config.name or "")
+            consumers = await consumers_of(js, info.config.name or "")
             for topic, messages in (await _topics(js, info)).items():
                 if topic.startswith(prefix):
                     found.append(_topic(info, topic, messages, consumers))
@@ -121,16 +121,6 @@ async def _streams(js: JetStreamContext) -> list[StreamInfo]:
     return found
 
 
-async def _consumers(js: JetStreamContext, stream: str) -> list[ConsumerInfo]:
-    found: list[ConsumerInfo] = []
-    while page := await js.consumers_info(stream, len(found)):
-        found += page
-        if len(page) < PAGE:
-            break
-    # Others are somebody's who reads or follows, and are gone with him.
-    return [each for each in found if each.config.durable_name]
-
-
 async def _topics(js: JetStreamContext, info: StreamInfo) -> dict[str, int]:
     """Topic → how many messages it has."""
     subjects = info.config.subjects or []
@@ -161,7 +151,7 @@ def _topic(info: StreamInfo, topic: str, messages: int, consumers: list[Consumer
 
 def _group(info: ConsumerInfo) -> GroupSurvey:
     return GroupSurvey(
-        group=(info.config.durable_name or info.name).replace("=", "."),
+        group=group_name(info.config.durable_name or info.name),
         waiting=info.num_pending or 0,
         in_flight=info.num_ack_pending or 0,
         listening=info.num_waiting or 0,

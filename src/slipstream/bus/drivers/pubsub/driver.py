@@ -91,6 +91,9 @@ class PubSubDriver:
         """Pub/Sub has no partitions, and no limit but time."""
         return await asyncio.to_thread(self._subscriptions.adjust_topic, topic, retention_ms)
 
+    async def groups(self, topic: str) -> list[str]:
+        return await asyncio.to_thread(self._subscriptions.groups, topic)
+
     async def ensure_topic(
         self,
         topic: str,

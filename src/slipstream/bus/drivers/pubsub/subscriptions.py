@@ -112,6 +112,16 @@ class Subscriptions:
         except GOOGLE_ERRORS as error:
             raise bus_error(error, f"the subscriptions of {topic} cannot be listed") from error
 
+    def groups(self, topic: str) -> list[str]:
+        """Return the groups that have a subscription; the one that keeps dead letters is no group of an application."""
+        try:
+            held_by = self.of_topic(topic)
+        except TopicMissing:
+            return []
+        start = subscription_name(topic, "")
+        groups = (name.removeprefix(start) for name in held_by if name.startswith(start))
+        return sorted(group for group in groups if group != KEEP)
+
     def orphans(self, prefix: str) -> list[str]:
         """Subscriptions that look like ours and whose topic was deleted."""
         start = self._native.subscription_path("")

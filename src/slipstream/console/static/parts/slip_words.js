@@ -43,7 +43,11 @@ export function inWords(standing, now = Date.now()) {
     case "retry pause":
       return `In the pause before ${step} is tried again${until}`;
     case "at work":
-      return `${step} is at work${since}${standing.by ? ` (${standing.by})` : ""}`;
+      return `${step} is being worked on${since}${standing.by ? ` by ${standing.by}` : ""}`;
+    case "worker lost":
+      return `${step} was taken by ${standing.by}, which does not work on it any more: ${standing.reason}. The message is delivered again when its lease ends`;
+    case "no worker":
+      return `No worker can take ${step}${since}: ${standing.reason}. Start one that names the topic ${standing.topic}, or change the topic of the step in the route table`;
     case "branches":
       return standing.branches?.length
         ? `${step} waits for its branches${since}${until}`
@@ -51,12 +55,17 @@ export function inWords(standing, now = Date.now()) {
     case "not taken up":
       return standing.since && now - toMs(standing.since) < TAKEN_UP_WITHIN_MS
         ? `On its way to ${step}`
-        : `Nobody has taken it up${since}: does a worker for ${step} run, and a router?`;
+        : `${step} is not taken yet${standing.topic ? ` from ${standing.topic}` : ""}${since}: ${running(standing.workers ?? [])}`;
     case "ending":
       return `All steps are done, and the router has not told the end${since}: does it run?`;
     default:
       return standing.going;
   }
+}
+
+function running(workers) {
+  if (!workers.length) return "no worker for it is known to run there";
+  return `${workers.length === 1 ? "its worker is" : `its ${workers.length} workers are`} running, and may be busy with others`;
 }
 
 /** In a list there is room for few words. */
@@ -71,7 +80,9 @@ export function inShort({ going, step, reason }) {
     signal: `waits for a signal${at}`,
     chunks: `waits for chunks${at}`,
     "retry pause": `in a pause before the next try of ${step}`,
-    "at work": `${step} is at work`,
+    "at work": `${step} is being worked on`,
+    "worker lost": `the worker of ${step} is lost`,
+    "no worker": `no worker for ${step}`,
     branches: `${step} waits for its branches`,
     "not taken up": `on its way to ${step}`,
     ending: "about to end",
@@ -81,8 +92,8 @@ export function inShort({ going, step, reason }) {
 
 /** What people do there shows: amber where it waits for somebody, red where it needs one. */
 export function toneOf({ going, state }) {
-  if (going === "dead-lettered" || state === "dead-lettered") return "bad";
-  if (["approval", "signal", "paused"].includes(going)) return "warn";
+  if (going === "dead-lettered" || state === "dead-lettered" || going === "no worker") return "bad";
+  if (["approval", "signal", "paused", "worker lost"].includes(going)) return "warn";
   if (going === "completed" || state === "completed") return "good";
   return "accent";
 }
