@@ -26,6 +26,7 @@ from rich.table import Table
 
 from bench.batch import Kind
 from bench.bus import Plan, Rates
+from bench.failover import Silences, measure_silences
 from bench.jobs import JOBS, RESOURCES
 from bench.jobs import Measured as JobsMeasured
 from bench.jobs import Plan as JobPlan
@@ -43,6 +44,7 @@ from bench.servers import (
     full_path_load,
     job_seconds,
     nats,
+    nats_cluster,
     pipeline_reading,
     pipeline_seconds,
     produce_load,
@@ -306,6 +308,26 @@ def _bus_row(text: str, beside: str, what: str, rounds: list[Rates], has_target:
         if has_target:
             row.target, row.met = "≥ 0.80", ratio >= 0.8
     return row
+
+
+def measure_failover(run: Run) -> list[Row]:
+    """The silence after the leader is killed, next to bare nats-py in the same elections."""
+    rounds: list[Silences] = []
+    for number in range(run.rounds):
+        console.print(f"[dim]fail-over, round {number + 1} of {run.rounds}[/]")
+        folder = run.scratch / f"cluster-{number}"
+        with nats_cluster(folder) as cluster:
+            rounds.append(measure_silences(cluster))
+        shutil.rmtree(folder, ignore_errors=True)
+    rows = []
+    for what in ("publish", "consume"):
+        silence = statistics.median(each[f"ours {what}"] for each in rounds)
+        ratio = statistics.median(each[f"ours {what}"] / each[f"bare {what}"] for each in rounds)
+        text = f"bus on NATS, 3 servers, the leader killed: longest silence, {what} (time ÷ bare nats-py)"
+        shown = Row(what=text, p50=f"{silence:.1f} s", ratio=f"{ratio:.2f}", target="≤ 1.30", met=ratio <= 1.3)
+        shown.load = "one election"
+        rows.append(shown)
+    return rows
 
 
 def measure_slips(run: Run) -> list[Row]:
@@ -583,6 +605,7 @@ PARTS: dict[str, Callable[[Run], list[Row]]] = {
     "batches": measure_batches,
     "sustained": measure_sustained,
     "bus": measure_bus,
+    "failover": measure_failover,
     "slips": measure_slips,
     "jobs": measure_jobs,
     "pipeline": measure_pipeline,

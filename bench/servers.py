@@ -119,6 +119,38 @@ def nats(data: Path) -> Iterator[str]:
         yield f"nats://127.0.0.1:{port}"
 
 
+class NatsCluster:
+    """Three servers with JetStream, by name."""
+
+    def __init__(self, processes: dict[str, subprocess.Popen[bytes]], url: str) -> None:
+        self._processes = processes
+        self.url = url
+        """The addresses of all of them."""
+
+    def kill(self, name: str) -> None:
+        self._processes[name].kill()
+        self._processes[name].wait()
+
+
+@contextlib.contextmanager
+def nats_cluster(data: Path) -> Iterator[NatsCluster]:
+    names = ("n1", "n2", "n3")
+    ports = {name: (_free_port(), _free_port()) for name in names}
+    routes = ",".join(f"nats://127.0.0.1:{route}" for _, route in ports.values())
+    processes: dict[str, subprocess.Popen[bytes]] = {}
+    try:
+        for name, (port, route) in ports.items():
+            command = [str(Path(sys.executable).parent / "nats-server"), "-js", "-a", "127.0.0.1", "-p", str(port)]
+            command += ["--name", name, "-sd", str(data / name), "--cluster_name", "bench", "--routes", routes]
+            command += ["--cluster", f"nats://127.0.0.1:{route}"]
+            processes[name] = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        yield NatsCluster(processes, ",".join(f"nats://127.0.0.1:{port}" for port, _ in ports.values()))
+    finally:
+        for process in processes.values():
+            process.kill()
+            process.wait()
+
+
 def find_pubsub() -> Path | None:
     """The server that `make test` builds for the tests of Pub/Sub; None where it could not."""
     binary = PUBSUB_SERVER

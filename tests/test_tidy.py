@@ -148,6 +148,9 @@ OUTSIDE = {
 """What the broker does not touch: time and storage are handed to it."""
 
 NOT_MIRRORED = {
+    "bus/drivers/nats/test_cluster.py": "about the whole driver on three servers",
+    "bus/drivers/nats/test_permissions.py": "about what the whole driver needs, as the documentation has it",
+    "bus/drivers/nats/test_tls.py": "about connection.py with a server of its own, which asks for certificates",
     "cli/test_settings.py": "settings.py is one file above the packages, and the command line is where they are given",
     "console/browser/test_pictures.py": "about how all pages look",
     "console/browser/test_pictures_of_the_platform.py": "a picture for the documentation, of all parts",

@@ -67,6 +67,11 @@ class BusSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     nats_nkey_seed: Annotated[
         str, variable("NATS_NKEY_SEED", "NKey seed, in place of a credentials file.", secret=True)
     ] = ""
+    nats_ca: Annotated[
+        str, variable("NATS_CA", "File with the certificates that the server's is checked by; by default the system's.")
+    ] = ""
+    nats_cert: Annotated[str, variable("NATS_CERT", "File with our certificate, where the server asks for one.")] = ""
+    nats_key: Annotated[str, variable("NATS_KEY", "File with the private key of NATS_CERT.")] = ""
     nats_jetstream: Annotated[
         bool,
         variable("NATS_JETSTREAM", "false: core NATS, at most once. What nobody listens to, or dies with, is lost."),
@@ -109,4 +114,6 @@ def load_settings(given: Mapping[str, Any], environment: Mapping[str, str] | Non
     check_prefix(settings.prefix)
     if settings.nats_creds_path and settings.nats_nkey_seed:
         raise InvalidArgument("NATS_CREDS_PATH and NATS_NKEY_SEED are both set: a connection takes one of them")
+    if bool(settings.nats_cert) != bool(settings.nats_key):
+        raise InvalidArgument("NATS_CERT and NATS_KEY are a pair: set both, or neither")
     return settings

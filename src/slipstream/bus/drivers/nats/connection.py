@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import re
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,13 @@ class Connection:
             except (NoServersError, OSError, TimeoutError) as error:  # TimeoutError is an OSError: ours, or theirs
                 if any(isinstance(each, AuthorizationError) or _is_refusal(each) for each in self._errors):
                     raise self._unauthorized() from error
+                if untrusted := next(
+                    (each for each in self._errors if isinstance(each, ssl.SSLCertVerificationError)), None
+                ):
+                    raise BusUnavailable(
+                        f"the certificate of the NATS server at {self.servers} is not trusted "
+                        f"({untrusted.verify_message}): set NATS_CA to a file with the certificate that signed it"
+                    ) from error
                 if asyncio.get_running_loop().time() + RECONNECT_PAUSE_S >= until:
                     reason = str(self._errors[-1]) if self._errors else str(error) or "no answer"
                     raise BusUnavailable(
@@ -87,12 +95,15 @@ class Connection:
 
     async def _connect(self) -> Client:
         settings = self._settings
+        context = tls_context(settings)
         client = _Client()
+        client.needs_tls = context is not None
         await client.connect(
             servers=self._addresses(),
             name="slipstream-bus",
             user_credentials=settings.nats_creds_path or None,
             nkeys_seed_str=settings.nats_nkey_seed or None,
+            tls=context,
             connect_timeout=2,
             ping_interval=PING_S,  # type: ignore[arg-type]
             max_outstanding_pings=2,
@@ -112,6 +123,7 @@ class Connection:
         path = self._settings.nats_creds_path
         if path and not Path(path).is_file():
             raise Unauthorized(f"NATS_CREDS_PATH={path}: there is no such file")
+        tls_context(self._settings)
         if self._settings.nats_nkey_seed and not self._settings.nats_nkey_seed.startswith("SU"):
             raise Unauthorized("NATS_NKEY_SEED is no seed of a user: those begin with SU")
 
@@ -161,8 +173,40 @@ class Connection:
             log.error("NATS: the connection to %s is closed for good: %s", self.servers, self._nats.last_error)
 
 
+def tls_context(settings: BusSettings) -> ssl.SSLContext | None:
+    """Return what TLS connections are made with; None where no setting asks for them, and the address decides.
+
+    Raises Unauthorized for files that cannot be used.
+    """
+    if not (settings.nats_ca or settings.nats_cert):
+        return None
+    for name, path in (
+        ("NATS_CA", settings.nats_ca),
+        ("NATS_CERT", settings.nats_cert),
+        ("NATS_KEY", settings.nats_key),
+    ):
+        if path and not Path(path).is_file():
+            raise Unauthorized(f"{name}={path}: there is no such file")
+    try:
+        context = ssl.create_default_context(cafile=settings.nats_ca or None)
+    except (ssl.SSLError, OSError) as error:
+        raise Unauthorized(f"NATS_CA={settings.nats_ca} holds no certificates: {error}") from error
+    if settings.nats_cert:
+        try:
+            context.load_cert_chain(settings.nats_cert, settings.nats_key)
+        except (ssl.SSLError, OSError) as error:
+            raise Unauthorized(
+                f"NATS_CERT={settings.nats_cert} and NATS_KEY={settings.nats_key} are no pair of a certificate and "
+                f"its key: {error}"
+            ) from error
+    return context
+
+
 class _Client(Client):
     """nats-py's, which does not give up."""
+
+    needs_tls = False
+    """Whether settings ask for TLS, whatever the address says."""
 
     async def _process_err(self, err_msg: str) -> None:
         """The server says why it ends the connection: that credentials have expired, that it has too many clients. The
@@ -176,10 +220,12 @@ class _Client(Client):
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         """Who asks for TLS gets it, or nothing. The client would go on in the clear, with the password, where the
         server, or somebody between, does not ask for it."""
-        asks_for_tls = self._current_server is not None and self._current_server.uri.scheme == "tls"
+        by_address = self._current_server is not None and self._current_server.uri.scheme == "tls"
+        asks_for_tls = self.needs_tls or by_address
         if initial_connection and asks_for_tls and not info.get("tls_required"):
             if not info.get("tls_available"):
-                raise NatsError("nats: the address says tls, and the server offers none")
+                what = "the address says tls" if by_address else "NATS_CA or NATS_CERT is set"
+                raise NatsError(f"nats: {what}, and the server offers no TLS")
             info["tls_required"] = True
         await super()._process_info(info, initial_connection)
 

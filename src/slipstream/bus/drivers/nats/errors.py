@@ -28,6 +28,8 @@ def translate(error: Exception, what: str) -> BusError:
         case NotFoundError():
             return TopicMissing(f"{what}: {_text(error)}")
         case ServiceUnavailableError() | NoStreamResponseError():
+            if isinstance(error, ServiceUnavailableError) and error.err_code is not None:
+                return BusUnavailable(f"{what}: {_text(error)}")
             return BusUnavailable(f"{what}: JetStream does not answer; is it enabled (nats-server -js)?")
         case APIError():
             return BusError(f"{what}: {_text(error)}")

@@ -15,6 +15,7 @@ from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
 from slipstream.bus.drivers.driver import Finding, Outgoing, Stored, TopicInfo, post_each
 from slipstream.bus.drivers.nats.connection import Connection
+from slipstream.bus.drivers.nats.context import Context
 from slipstream.bus.drivers.nats.errors import FAILURES, Denied, translate
 from slipstream.bus.drivers.nats.examination import examine
 from slipstream.bus.drivers.nats.follow import Follower, reading, stored
@@ -23,7 +24,7 @@ from slipstream.bus.drivers.nats.publisher import Publisher
 from slipstream.bus.drivers.nats.source import JetStreamSource
 from slipstream.bus.drivers.nats.streams import Streams
 from slipstream.bus.drivers.nats.tap import tap
-from slipstream.bus.errors import BusUnavailable, InvalidArgument
+from slipstream.bus.errors import BusUnavailable, InvalidArgument, TopicMissing
 from slipstream.bus.options import SubscribeOptions
 from slipstream.bus.settings import BusSettings
 
@@ -54,7 +55,7 @@ class JetStreamDriver:
     async def open(self) -> None:
         await self._connection.open()
         try:
-            self._js = _Context(self._connection)
+            self._js = Context(self._connection, self._settings.connect_timeout_ms / 1000)
             self._streams = Streams(self._js, self._settings)
             await self._check_enabled()
             timeout_s = self._settings.publish_timeout_ms / 1000
@@ -99,6 +100,9 @@ class JetStreamDriver:
             return stream, info.name, await self._streams.made_at(stream)
 
         async def rejoin() -> str:
+            """Return at once where both are still there, as after an election."""
+            with contextlib.suppress(TopicMissing):
+                return await self._streams.check(stream, consumer)
             self._streams.forget(topic)
             _, _, made_at = await join()
             return made_at
@@ -179,33 +183,6 @@ class JetStreamDriver:
 
     def examine(self, prefix: str) -> AsyncIterator[Finding]:
         return examine(self._settings, prefix)
-
-
-class _Context(JetStreamContext):
-    """nats-py's, which learns when the server does not take a request, and need not wait for its answer."""
-
-    def __init__(self, connection: Connection) -> None:
-        super().__init__(connection.nats)
-        self._connection = connection
-
-    async def _api_request(self, req_subject: str, req: bytes = b"", timeout: float = 5) -> dict[str, Any]:  # noqa: ASYNC109
-        denied = asyncio.get_running_loop().create_future()
-
-        def on_denied(what: str, subject: str) -> None:
-            if what == "publish" and subject == req_subject.lower() and not denied.done():
-                denied.set_result(None)
-
-        self._connection.on_denied.append(on_denied)
-        asking = asyncio.ensure_future(super()._api_request(req_subject, req, timeout))
-        try:
-            await asyncio.wait({asking, denied}, return_when=asyncio.FIRST_COMPLETED)
-            if not asking.done():
-                raise Denied(req_subject)
-            answer: dict[str, Any] = asking.result()
-            return answer
-        finally:
-            self._connection.on_denied.remove(on_denied)
-            asking.cancel()
 
 
 def _check_partition(partition: int) -> None:

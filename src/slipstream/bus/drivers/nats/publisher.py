@@ -24,6 +24,11 @@ log = logging.getLogger(__name__)
 
 ANSWER_S = 5.0
 """After this a message is sent again. Its id makes that safe, as long as the server remembers ids for longer."""
+SILENCE_S = 1.0
+"""After so long without any answer of a stream its oldest message is sent again, and the others wait behind it. Its
+leader may be gone: without this, they would all be lost until `ANSWER_S` is over."""
+AFTER_SILENCE_S = 0.1
+"""How long answers that were only late may take to arrive behind the first."""
 LOOK_S = 0.25
 COMMAND_LINE_BYTES = 1_024
 """The subject and the inbox of a publish stand in its first bytes."""
@@ -83,6 +88,14 @@ class Publisher:
         """The connection is lost, or what was under way when it was is not all sent again yet."""
         self._troubled: set[str] = set()
         """Topics whose stream is being looked for."""
+        self._finding: dict[str, asyncio.Future[str]] = {}
+        """Streams that are being looked for, or made, by topic."""
+        self._heard_at: dict[str, float] = {}
+        """When a stream last answered, by topic."""
+        self._silent: set[str] = set()
+        """Topics whose stream does not answer."""
+        self._resuming: set[str] = set()
+        """Silent topics whose stream has just answered."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._watch: asyncio.Task[None] | None = None
 
@@ -94,7 +107,8 @@ class Publisher:
         self._watch = asyncio.create_task(self._look_after())
 
     async def close(self) -> None:
-        tasks = [*self._tasks, *([self._watch] if self._watch is not None else [])]
+        tasks: list[asyncio.Future[Any]] = [*self._tasks, *self._finding.values()]
+        tasks += [self._watch] if self._watch is not None else []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -109,13 +123,13 @@ class Publisher:
         if message.topic not in self._known:
             # Looked for, because that nobody answers is not told while somebody listens who is no stream: a tap.
             self._known.add(message.topic)
-            self._find_stream(message.topic)
+            self._find_stream(message.topic, is_new=True)
         if self._may_send(message.topic):
             await self._send(number, pending)
         return future
 
     def _may_send(self, topic: str) -> bool:
-        return not self._held and topic not in self._troubled
+        return not self._held and topic not in self._troubled and topic not in self._silent
 
     def _check_size(self, message: Outgoing, headers: dict[str, str]) -> None:
         """The server would end the connection over it, and each time it is sent again."""
@@ -145,10 +159,15 @@ class Publisher:
         pending = self._pending.get(number)
         if pending is None:
             return  # it was sent twice, and confirmed twice
+        self._heard_at[pending.message.topic] = time.monotonic()
         if answer.headers is not None and answer.headers.get("Status") == "503":
             pending.sent_at = 0.0  # nobody listens on its subject: there is no stream, or no JetStream yet
-            self._find_stream(pending.message.topic)
+            self._find_stream(pending.message.topic, is_new=False)
             return
+        topic = pending.message.topic
+        if topic in self._silent and topic not in self._resuming:
+            self._resuming.add(topic)
+            self._begin(self._resume(topic))
         confirmed = _decode(answer.data)
         if confirmed.error is None:
             self._settle(number, pending, str(confirmed.seq))
@@ -193,6 +212,7 @@ class Publisher:
 
     async def _catch_up(self) -> None:
         """What the server has already, it recognizes by its id."""
+        self._silent.clear()
         for pending in self._pending.values():
             pending.sent_at = 0.0
         if await self._send_unsent(None):
@@ -212,28 +232,59 @@ class Publisher:
                     await self._send(number, pending)
         return True
 
-    def _find_stream(self, topic: str) -> None:
-        if topic not in self._troubled:
-            self._troubled.add(topic)
-            self._begin(self._make_stream(topic))
-
-    async def _make_stream(self, topic: str) -> None:
+    async def _resume(self, topic: str) -> None:
+        """The stream answers again. What it has not answered shortly after was lost with its leader."""
         try:
-            try:
-                await self._ensure(topic)
-            except (BusUnavailable, Unauthorized):
-                # JetStream is not back yet, or who may publish may not ask for them: the answer tells.
-                await asyncio.sleep(LOOK_S)
-            except BusError as error:
-                for number, pending in self._of(topic):
-                    self._settle_with(number, pending, error)
-                self._known.discard(topic)
-                return
+            await asyncio.sleep(AFTER_SILENCE_S)
             for _, pending in self._of(topic):
                 pending.sent_at = 0.0
             await self._send_unsent(topic)
         finally:
+            self._silent.discard(topic)
+            self._resuming.discard(topic)
+
+    def _find_stream(self, topic: str, *, is_new: bool) -> None:
+        if topic not in self._troubled:
+            self._troubled.add(topic)
+            self._begin(self._make_stream(topic, is_new))
+
+    async def _make_stream(self, topic: str, is_new: bool) -> None:
+        """Wait until the stream is found or made. One that was there before may only be without a leader: then the
+        oldest message is sent again while it is looked for, as the stream may have a leader before the API has."""
+        try:
+            if not await self._found(topic, is_new):
+                return
+            if is_new:
+                for _, pending in self._of(topic):
+                    pending.sent_at = 0.0
+                await self._send_unsent(topic)
+            elif waiting := self._of(topic):
+                self._silent.add(topic)
+                await self._send(*waiting[0])
+        finally:
             self._troubled.discard(topic)
+
+    async def _found(self, topic: str, is_new: bool) -> bool:
+        """Return False if there is no stream, and none can be made: then all that was published to it has failed."""
+        finding = self._finding.get(topic)
+        if finding is None:
+            finding = self._finding[topic] = asyncio.ensure_future(self._ensure(topic))
+            finding.add_done_callback(_retrieve)
+        if not is_new:
+            await asyncio.sleep(LOOK_S)
+        try:
+            if is_new or finding.done():
+                self._finding.pop(topic)
+                await finding
+        except (BusUnavailable, Unauthorized):
+            # JetStream is not back yet, or who may publish may not ask for them: the answer tells.
+            await asyncio.sleep(LOOK_S)
+        except BusError as error:
+            for number, pending in self._of(topic):
+                self._settle_with(number, pending, error)
+            self._known.discard(topic)
+            return False
+        return True
 
     def _of(self, topic: str) -> list[tuple[str, _Pending]]:
         return [(number, pending) for number, pending in self._pending.items() if pending.message.topic == topic]
@@ -242,15 +293,32 @@ class Publisher:
         while True:
             await asyncio.sleep(LOOK_S)
             now = time.monotonic()
+            asked: set[str] = set()
             for number, pending in list(self._pending.items()):
+                topic = pending.message.topic
                 if now - pending.began_at > self._timeout_s:
                     self._fail(number, pending, f"{pending.reason} in {self._timeout_s:g} s")
-                elif (
-                    now - pending.sent_at > ANSWER_S and not self._held and pending.message.topic not in self._troubled
-                ):
+                elif self._held or topic in self._troubled:
+                    continue
+                elif topic not in asked and self._is_silent(pending, now):
+                    asked.add(topic)
+                    self._silent.add(topic)
                     await self._send(number, pending)
+                elif now - pending.sent_at > ANSWER_S and topic not in self._silent:
+                    await self._send(number, pending)
+                asked.add(topic)  # only the oldest is sent again: those behind it must not overtake it
+            self._silent &= {pending.message.topic for pending in self._pending.values()}
+
+    def _is_silent(self, oldest: _Pending, now: float) -> bool:
+        return now - max(oldest.sent_at, self._heard_at.get(oldest.message.topic, 0.0)) > SILENCE_S
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _retrieve(finding: asyncio.Future[str]) -> None:
+    """A failure is looked at when the topic is looked for again, which need not happen."""
+    if not finding.cancelled():
+        finding.exception()

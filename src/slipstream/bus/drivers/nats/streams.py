@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
@@ -170,6 +171,15 @@ class Streams:
                 raise
             _say_no_room(config.evolve(**changes), error)
             return await self._update(config, {name: changes[name] for name in changes if name != "max_bytes"})
+
+    async def check(self, stream: str, consumer: str) -> str:
+        """Return when the stream was made; raise TopicMissing unless both are there. The leaders of both are asked at
+        the same time: after an election neither need be known yet."""
+        try:
+            made_at, _ = await asyncio.gather(self.made_at(stream), self._js.consumer_info(stream, consumer))
+        except FAILURES as error:
+            raise translate(error, f"consumer {consumer} of stream {stream}") from error
+        return made_at
 
     async def made_at(self, stream: str) -> str:
         """When; "" where we may not ask. One that is deleted and made again has another time, and other messages."""
