@@ -112,10 +112,12 @@ class Dispatcher:
         limit = group.topic.config.max_in_flight
         if progress.unreadable or (limit and len(progress.leases) >= limit):
             return _Turn.NOTHING
+        # A limit of 1 promises strict order: what failed keeps its place until it is finished.
+        retrying_max = 1 if limit == 1 else self.state.config.delayed_max
         while True:
             again = progress.next_due(now_ms)
             if again is None:
-                is_full = progress.retrying >= self.state.config.delayed_max
+                is_full = progress.retrying >= retrying_max
                 if progress.position >= partition.committed or is_full:
                     self._await_due(progress)
                     return _Turn.NOTHING
