@@ -63,6 +63,8 @@ class Stored(NamedTuple):
     due_ms: int
     mortal: bool
     """Has an attempt limit or a deadline."""
+    only: str = ""
+    """The one group that gets it."""
 
 
 class Held(NamedTuple):
@@ -235,12 +237,23 @@ class BrokerModel(RuleBasedStateMachine):
             if group.consumers or self.sim.now_ms - group.last_seen_ms <= absent_ms:
                 for number, count in more.items():
                     every = self.places(number)
-                    if len(every - self.finished[group.name]) + count > WAITING_MAX:
+                    done = self.finished[group.name] | self.passed_over(group.progress[number])
+                    if len(every - done) + count > WAITING_MAX:
                         return True
         return False
 
     def places(self, number: int) -> set[Place]:
         return {place for place in self.stored if place[0] == number}
+
+    def for_others(self, group: str, number: int) -> set[Place]:
+        """Messages that only another group gets."""
+        return {place for place in self.places(number) if self.stored[place].only not in {"", group}}
+
+    def passed_over(self, progress: Progress) -> set[Place]:
+        """Messages that only another group gets, and that this one has left behind."""
+        partition = progress.partition
+        left = {partition.log.read(index).offset for index in range(progress.position, partition.count)}
+        return {place for place in self.for_others(progress.group.name, partition.number) if place[1] not in left}
 
     @rule(key=KEYS, in_ms=st.sampled_from([1, 100, 1_500, 10_000]), delay_ms=st.sampled_from([None, 0, 1_000]))
     def produce_with_deadline(self, key: bytes, in_ms: int, delay_ms: int | None) -> None:
@@ -536,8 +549,8 @@ class BrokerModel(RuleBasedStateMachine):
         self.note()
 
     @precondition(lambda self: "dlq.t" in self.sim.broker.state.topics)
-    @rule(data=st.data())
-    def redrive(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), all_groups=st.booleans())
+    def redrive(self, data: st.DataObject, all_groups: bool) -> None:
         graveyard = self.sim.broker.topic("dlq.t")
         found = [(p, index) for p in graveyard.partitions for index in range(p.first_index, p.committed)]
         if not found:
@@ -551,8 +564,14 @@ class BrokerModel(RuleBasedStateMachine):
         number = envelope.dlq.original_partition if here else self.topic.partition_for(record.key).number
         before = (dead.number, index) in self.redriven
         full = not before and self.is_full(Counter([number]))
+        only = "" if all_groups else envelope.dlq.group
         try:
-            placement = self.sim.broker.intake.redrive(self.sim.now_ms, dead, index)
+            placement = self.sim.broker.intake.redrive(self.sim.now_ms, dead, index, all_groups=all_groups)
+        except FailedPrecondition:
+            assert only, "every group would have got it"
+            assert only not in self.topic.groups, "the group is there"
+            assert not self.sim.broker.effects.changes
+            return
         except Overloaded:
             assert full, "there was room"
             assert not self.sim.broker.effects.changes
@@ -564,7 +583,7 @@ class BrokerModel(RuleBasedStateMachine):
             self.redriven.add((dead.number, index))
             mortal = envelope.retry_policy is not None or envelope.deadline is not None
             place = (placement.partition, placement.offset)
-            self.stored[place] = Stored(record.value, record.size, self.sim.now_ms, 0, mortal)
+            self.stored[place] = Stored(record.value, record.size, self.sim.now_ms, 0, mortal, only)
         self.sim.commit()
         self.note()
 
@@ -614,6 +633,7 @@ class BrokerModel(RuleBasedStateMachine):
         stored = self.stored.get(place)
         assert stored is not None, f"{place} was delivered and is not there"
         assert stored.value == delivery.record.value
+        assert stored.only in {"", group}, f"{place} is for {stored.only} only, and was delivered to {group}"
         assert place not in self.finished[group], f"{place} was delivered to {group} after it was finished"
         assert stored.due_ms <= self.sim.now_ms, f"{place} was delivered before it was due"
         assert self.not_before.pop(key, 0) <= self.sim.now_ms, f"{place} was tried again too early"
@@ -661,7 +681,8 @@ class BrokerModel(RuleBasedStateMachine):
         partition = progress.partition
         number = partition.number
         every = self.places(number)
-        done = self.finished[group.name] & every
+        others = self.for_others(group.name, number)
+        done = (self.finished[group.name] & every - others) | self.passed_over(progress)
         leased = {(number, offset) for offset in progress.leases}
         postponed = {(number, offset) for offset in progress.postponed}
         ahead = {(number, offset) for offset in progress.finished_ahead}
@@ -674,6 +695,7 @@ class BrokerModel(RuleBasedStateMachine):
         assert sum(map(len, left)) == len(every), f"counted twice: {left}"
         assert progress.done == partition.first_index + len(done)
         assert progress.done_bytes == partition.first_bytes + sum(self.stored[place].size for place in done)
+        assert partition.committed < partition.count or progress.lag == len(every - done - others)
         assert len(progress.leases) <= self.topic.config.max_in_flight
         assert len(progress.postponed) - progress.retrying <= DELAYED_MAX
         assert progress.retrying == sum(lease.attempts > 0 for lease in progress.postponed.values())
@@ -690,7 +712,8 @@ class BrokerModel(RuleBasedStateMachine):
                 assert watermark >= self.watermarks[group.name, number], "the watermark went back"
                 self.watermarks[group.name, number] = watermark
                 below = {place for place in self.places(number) if place[1] <= watermark}
-                assert below <= self.finished[group.name], "the watermark is above something unfinished"
+                others = self.for_others(group.name, number)
+                assert below - others <= self.finished[group.name], "the watermark is above something unfinished"
 
     @invariant()
     def what_is_due_is_not_forgotten(self) -> None:

@@ -346,8 +346,10 @@ def dead_letter(sim: Simulator, value: bytes = b"v", key: bytes = b"", **envelop
     return sim.broker.topic("dlq.t").partitions[placement.partition]
 
 
-def redrive(sim: Simulator, dead: Partition, index: int = 0, to: str = "") -> Placement | None:
-    placement = sim.broker.intake.redrive(sim.now_ms, dead, index, to)
+def redrive(
+    sim: Simulator, dead: Partition, index: int = 0, to: str = "", *, all_groups: bool = False
+) -> Placement | None:
+    placement = sim.broker.intake.redrive(sim.now_ms, dead, index, to, all_groups=all_groups)
     sim.commit()
     return placement
 
@@ -433,6 +435,18 @@ def test_a_redrive_to_another_topic_goes_by_the_key() -> None:
     assert redrive(sim, dead, to="u") == Placement("u", 1, 0)
     with pytest.raises(InvalidArgument, match="ordinary topic"):
         redrive(sim, dead_letter(sim), 1, to="dlq.t")
+
+
+def test_a_redrive_for_a_group_that_is_gone_is_refused_and_changes_nothing() -> None:
+    sim = Simulator()
+    sim.create()
+    dead = dead_letter(sim)
+    sim.broker.forget_group("t", "g")
+    sim.commit()
+    with pytest.raises(FailedPrecondition, match="no group 'g' any more"):
+        redrive(sim, dead)
+    assert not sim.broker.effects.changes
+    assert redrive(sim, dead, all_groups=True) is not None
 
 
 def test_a_dead_letter_of_a_deleted_topic_can_only_go_elsewhere() -> None:

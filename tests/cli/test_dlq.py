@@ -56,6 +56,26 @@ def test_a_selection_is_counted_asked_about_and_sent_back_once(dead: Commands) -
     assert [message["value"] for message in back] == ["a", "b"]
 
 
+def test_only_the_failed_group_gets_them_unless_all_are_meant(dead: Commands) -> None:
+    dead.run("group", "seek", dead.topic, "other", "--latest")
+    redrive = ["dlq", "redrive", dead.topic, "--error"]
+    asked = dead.run(*redrive, "timeout", stdin="y\n").stderr
+    assert f"Send 2 dead letters of {dead.topic} to the group that each failed for?" in asked
+    asked = dead.run(*redrive, "no such user", "--all-groups", stdin="y\n").stderr
+    assert f"Send 1 dead letter of {dead.topic} to every group of the topic?" in asked
+    assert "all groups" in dead.said("dlq", "redrives")
+    taken = dead.lines("consume", dead.topic, "--group", "other", "--wait", "1ms")
+    assert [message["value"] for message in taken] == ["c"]
+
+
+def test_the_group_that_is_gone_is_named_as_the_reason(dead: Commands) -> None:
+    dead.run("group", "forget", dead.topic, "g", "--yes")
+    done = dead.run("dlq", "redrive", dead.topic, "--yes")
+    assert "0 dead letters" in done.stdout
+    assert "3 dead letters not sent" in done.stderr
+    assert "--all-groups" in done.stderr
+
+
 def test_single_ones_go_elsewhere(dead: Commands) -> None:
     dead.run("topic", "create", dead.topic + ".retry")
     place = f"dlq.{dead.topic}/0/1"

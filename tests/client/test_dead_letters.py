@@ -63,6 +63,18 @@ async def test_a_redrive_sends_back_what_it_is_told_to_and_once(shared: ServerPr
 
 
 @in_loop
+async def test_a_redrive_can_be_for_every_group(shared: ServerProcess, topic: str) -> None:
+    async with AsyncClient(shared.base) as client:
+        await bury(client, topic, "one", "two")
+        await client.ack(*await client.fetch(topic, "other"))
+        first, second = [letter async for letter in client.dead_letters(topic)]
+        await (await client.redrive(topic, messages=[first])).wait()
+        await (await client.redrive(topic, messages=[second], all_groups=True)).wait()
+        assert [message.text for message in await client.fetch(topic, "other", wait_ms=20_000)] == ["two"]
+        assert [message.text for message in await client.fetch(topic, "g", wait_ms=20_000)] == ["one", "two"]
+
+
+@in_loop
 async def test_a_slow_redrive_is_found_and_cancelled(shared: ServerProcess, topic: str) -> None:
     async with AsyncClient(shared.base) as client:
         await bury(client, topic, *(str(n) for n in range(20)))

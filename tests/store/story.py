@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from slipstream.api import Place
-from slipstream.broker import Broker, BrokerConfig, Envelope, NewMessage, Partition, RetryPolicy, TopicOverrides
+from slipstream.broker import (
+    Broker,
+    BrokerConfig,
+    Envelope,
+    NewMessage,
+    Partition,
+    RetryPolicy,
+    TopicOverrides,
+    decode_meta,
+)
 from slipstream.engine import ManualClock
 from tests.store.node import LONG_MS, Node
 
@@ -100,10 +109,16 @@ def pause(paused: bool) -> Step:
 
 
 def redrive(node: Node) -> None:
+    """Send every dead letter to the group that it failed for; to all groups where that one is gone."""
+
     def every(broker: Broker, now_ms: int) -> None:
         for partition in broker.topic("dlq.t").partitions:
             for index in range(partition.first_index, partition.committed):
-                broker.intake.redrive(now_ms, partition, index)
+                envelope = decode_meta(partition.log.read(index).meta).envelope
+                assert envelope is not None
+                assert envelope.dlq is not None
+                gone = envelope.dlq.group not in broker.topic("t").groups
+                broker.intake.redrive(now_ms, partition, index, all_groups=gone)
 
     node.perform(every)
 

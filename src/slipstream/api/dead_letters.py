@@ -73,6 +73,9 @@ class RedriveRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=T
     """Only these, by their place in the dlq."""
     to: str | None = None
     """Another topic; absent: the one each came from."""
+    all_groups: bool = False
+    """true: every group of the topic gets the messages; false: only the group that each failed for. In another topic
+    (`to`) every group gets them."""
     rate: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
     """Messages a second; absent: as fast as it goes."""
     limit: Annotated[int, msgspec.Meta(ge=1)] | None = None
@@ -101,6 +104,9 @@ class RedriveStatus(msgspec.Struct, frozen=True, kw_only=True):
     started_ms: int
     ended_ms: int | None
     error: str = ""
+    all_groups: bool = False
+    without_group: int = 0
+    """Matched and not sent, because the group they failed for is gone: `all_groups` or `to` sends them."""
 
 
 class RedriveList(msgspec.Struct, frozen=True):

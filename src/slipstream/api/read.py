@@ -52,6 +52,8 @@ class LogMessage(msgspec.Struct, Generic[PayloadT], frozen=True, omit_defaults=T
     routing: Routing | None = None
     deliver_at_ms: int | None = None
     redriven_from: str = ""
+    only_group: str = ""
+    """The one group that gets it, of a dead letter that was sent back; absent: every group."""
 
 
 class ReadResponse(msgspec.Struct, Generic[PayloadT], frozen=True, kw_only=True):

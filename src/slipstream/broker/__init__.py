@@ -28,7 +28,7 @@ from slipstream.broker.errors import (
     Unavailable,
 )
 from slipstream.broker.group import Consumer, Group, Lease, Progress
-from slipstream.broker.intake import Placement
+from slipstream.broker.intake import Placement, group_addressed
 from slipstream.broker.message import NewMessage
 from slipstream.broker.parts import Part
 from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, PartitionLog, Topic, TopicConfig, TopicOverrides
@@ -69,4 +69,5 @@ __all__ = [
     "TopicOverrides",
     "Unavailable",
     "decode_meta",
+    "group_addressed",
 ]

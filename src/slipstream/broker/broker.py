@@ -244,7 +244,10 @@ class Broker:
             raise InvalidArgument(f"this broker already has its {self.config.groups_max} groups (max_groups)")
         change = GroupCreated(self.state.next_group_id(), topic.id, name)
         self.effects.changes.append(encode_change(change))
-        return self.state.group_created(change)
+        group = self.state.group_created(change)
+        for progress in group.progress:
+            self.dispatcher.pass_over(progress)
+        return group
 
     # Settle
 
@@ -449,7 +452,7 @@ class Broker:
             self.state.group_moved(change)
             group.waiting[group.progress[move.partition]] = None
         self._lower_floors(topic)
-        self.dispatch(group, now_ms)
+        self._consumed(group, now_ms)
         return group
 
     def _move(self, partition: Partition, index: int) -> GroupMoved:
@@ -462,7 +465,10 @@ class Broker:
         return topic.groups.get(name) or self._create_group(topic, name)
 
     def _consumed(self, group: Group, now_ms: int) -> None:
+        """Deliver from the place that the group was moved to."""
         self._used(group, now_ms)
+        for progress in group.progress:
+            self.dispatcher.pass_over(progress)
         group.waiting.update(dict.fromkeys(group.progress))
         self.dispatch(group, now_ms)
 
@@ -585,6 +591,7 @@ class Broker:
             # When it was last used is not in the journal; its consumers get the time to come back.
             group.last_seen_ms = now_ms
             for progress in group.progress:
+                self.dispatcher.pass_over(progress)
                 group.waiting[progress] = None
                 self.dispatcher.restart_timer(progress, now_ms)
 

@@ -57,6 +57,8 @@ class Outcome(enum.IntEnum):
     DEADLINE_EXCEEDED = 2
     REJECTED = 3
     """Its consumer said that no further attempt would help."""
+    NOT_ADDRESSED = 4
+    """The message is for another group only; this one passed over it without a delivery."""
 
 
 class Finished(msgspec.Struct, array_like=True, tag=5, frozen=True, gc=False):

@@ -90,7 +90,9 @@ def _move(
         raise FailedPrecondition(f"group {window.group} of {topic.name} is paused. Nothing was committed: resume it")
     progress = None if group is None else group.progress[partition.number]
     position = partition.first_index if progress is None else progress.position
-    begin = max(partition.first_index, partition.log.index_from(window.start))
+    # Messages for other groups only are passed over as they come, also between reading the window and this commit.
+    position = partition.first_for(window.group, position)
+    begin = partition.first_for(window.group, max(partition.first_index, partition.log.index_from(window.start)))
     if position != begin or (progress is not None and _holds_something(progress)):
         raise FailedPrecondition(
             f"group {window.group} is not at offset {window.start} of {topic.name}/{partition.number} with nothing in "

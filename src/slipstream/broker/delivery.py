@@ -78,6 +78,8 @@ class Dispatcher:
     def dispatch(self, progress: Progress, now_ms: int) -> None:
         """Deliver what is due in this partition, as far as there are consumers and the limit of the group allows."""
         group = progress.group
+        if progress.partition.addressed is not None:
+            self.pass_over(progress)
         group.waiting[progress] = None
         self.serve(group, now_ms)
 
@@ -117,6 +119,8 @@ class Dispatcher:
         while True:
             again = progress.next_due(now_ms)
             if again is None:
+                if partition.addressed is not None:
+                    self.pass_over(progress)
                 is_full = progress.retrying >= retrying_max
                 if progress.position >= partition.committed or is_full:
                     self._await_due(progress)
@@ -147,6 +151,23 @@ class Dispatcher:
             if probe_ms is not None and probe_ms > now_ms:
                 self.set_timer(progress, probe_ms)
         return consumer
+
+    def pass_over(self, progress: Progress) -> None:
+        """Finish the messages next in line that are for other groups only (ruling 29): no consumer has to be there."""
+        partition = progress.partition
+        group = progress.group
+        end = min(partition.first_for(group.name, progress.position), partition.committed)
+        while progress.position < end and not progress.unreadable:
+            index = progress.position
+            try:
+                record = partition.log.read(index)
+            except LogUnreadable as error:
+                self._stall(progress, error)
+                return
+            self._end_run(progress)
+            change = Finished(group.id, partition.number, record.offset, Outcome.NOT_ADDRESSED, record.size, index)
+            self.state.finished(change)
+            self.effects.changes.append(encode_change(change))
 
     def _await_due(self, progress: Progress) -> None:
         """Set the clock for what is postponed: from here on nothing else brings it."""
@@ -453,6 +474,8 @@ class Dispatcher:
         if index < partition.first_index:
             return
         for group in partition.topic.groups.values():
+            if partition.first_for(group.name, index) != index:
+                continue
             progress = group.progress[partition.number]
             # Most have long been finished: what only that group needs is looked at before the disk is.
             held = chain(progress.leases.values(), progress.postponed.values())

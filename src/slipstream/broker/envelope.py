@@ -88,6 +88,8 @@ class Meta(msgspec.Struct, array_like=True, frozen=True):
     """Consumers get it no earlier."""
     redriven_from: str = ""
     """`dlq.<topic>/<partition>/<offset>` of the dead letter it was."""
+    only_group: str = ""
+    """The one group that gets it; "" for every group of the topic (ruling 29)."""
 
 
 NO_META = Meta()

@@ -275,7 +275,11 @@ class Progress:
 
     @property
     def lag(self) -> int:
-        return self.partition.committed - self.done
+        partition = self.partition
+        waiting = partition.committed - self.done
+        if partition.addressed is None:
+            return waiting
+        return waiting - partition.for_others(self.group.name, self.position, partition.committed)
 
     @property
     def watermark(self) -> int:
@@ -345,6 +349,17 @@ class Progress:
         self.position += 1
         self.cursor = offset
 
+    def pass_over(self, offset: int, index: int, size: int) -> None:
+        """Count a message that is for another group only as finished, without a delivery."""
+        if index < self.position:
+            return
+        jumped = index > self.position  # in a restart, past what was finished ahead and stepped over since
+        self.position = index + 1
+        self.cursor = offset
+        self.done_bytes += size
+        if jumped:
+            self.skip_finished()
+
     def finish(self, offset: int, index: int, size: int) -> None:
         lease = self.take_out(offset)
         if lease is not None:
@@ -408,7 +423,7 @@ class Progress:
                 self.done_bytes += lease.size
             lost += len(gone)
         if self.position < first_index:
-            lost += first_index - self.position
+            lost += first_index - self.position - self.partition.for_others(self.group.name, self.position, first_index)
             self.position = first_index
             before = len(self.finished_ahead)
             self.skip_finished()

@@ -11,7 +11,16 @@ from msgspec.structs import replace
 from slipstream.broker.changes import BatchCommitted, Redriven, encode_change
 from slipstream.broker.config import BrokerConfig
 from slipstream.broker.delivery import Dispatcher
-from slipstream.broker.envelope import LATEST_MS, Envelope, Meta, Routing, RoutingDecision, decode_meta, encode_meta
+from slipstream.broker.envelope import (
+    LATEST_MS,
+    DeadLetter,
+    Envelope,
+    Meta,
+    Routing,
+    RoutingDecision,
+    decode_meta,
+    encode_meta,
+)
 from slipstream.broker.errors import FailedPrecondition, InProgress, InvalidArgument, NotFound, Overloaded, Unavailable
 from slipstream.broker.idempotency import Identity, Operation, Registry, Status, short
 from slipstream.broker.message import NewMessage
@@ -427,8 +436,13 @@ class Intake:
 
     # Dead letters
 
-    def redrive(self, now_ms: int, dead: Partition, index: int, to: str = "") -> Placement | None:
-        """Sends a dead letter back to its topic, or to another; None if that was done before.
+    def redrive(
+        self, now_ms: int, dead: Partition, index: int, to: str = "", *, all_groups: bool = False
+    ) -> Placement | None:
+        """Send a dead letter back to its topic, or to another; None if that was done before.
+
+        In its own topic only the group it failed for gets it, unless it is for `all_groups`; another topic has no such
+        group. Raises FailedPrecondition where that group is gone: nothing would ever get the message.
 
         It keeps its key, envelope and attributes. Its deadline is dropped if it has passed, for it would only die
         again. The producer's idempotency key does not hold it back: that the message was stored once is known.
@@ -451,22 +465,34 @@ class Intake:
             raise InvalidArgument("dead letters can be sent to an ordinary topic only")
         stays = topic.name == letter.original_topic and letter.original_partition < len(topic.partitions)
         partition = topic.partitions[letter.original_partition] if stays else topic.partition_for(record.key)
+        only_group = group_addressed(letter, topic, all_groups=all_groups)
+        if only_group and only_group not in topic.groups:
+            raise FailedPrecondition(
+                f"{topic.name} has no group {only_group!r} any more, for which {dead.topic.name}/{dead.number}/"
+                f"{record.offset} failed: redrive it to all groups, or to another topic"
+            )
         self._check_room(topic, partition, 1, record.size, now_ms)
         deadline = envelope.deadline
         if envelope.deadline_ms is not None and envelope.deadline_ms <= now_ms:
             deadline = None
         kept = replace(envelope, dlq=None, deadline=deadline)
         origin = f"{dead.topic.name}/{dead.number}/{record.offset}"
-        encoded = encode_meta(
-            Meta(kept if kept != Envelope() else None, meta.routing, meta.attributes, redriven_from=origin)
-        )
+        sent = kept if kept != Envelope() else None
+        encoded = encode_meta(Meta(sent, meta.routing, meta.attributes, redriven_from=origin, only_group=only_group))
         copy = Record(topic.next_offset, now_ms, record.key, record.value, encoded)
         self.dispatcher.append(partition, copy, record.size, None, kept.deadline_ms)
+        if only_group:
+            partition.address(partition.count - 1, only_group)
         change = Redriven(dead.topic.id, dead.number, index, record.offset)
         self.dispatcher.effects.changes.append(encode_change(change))
         self.state.redriven(change)
         self.redriven_total += 1
         return Placement(topic.name, partition.number, copy.offset)
+
+
+def group_addressed(letter: DeadLetter, topic: Topic, *, all_groups: bool) -> str:
+    """Return the one group that a dead letter goes to when it is sent to this topic; "" for every group."""
+    return "" if all_groups or topic.name != letter.original_topic else letter.group
 
 
 def _places_by_key(

@@ -9,6 +9,7 @@ import enum
 
 import msgspec
 
+from slipstream.broker.addressed import AddressedMessages
 from slipstream.broker.changes import GroupCreated, TopicCreated
 from slipstream.broker.envelope import RetryPolicy
 from slipstream.broker.group import Lease, Progress
@@ -162,6 +163,8 @@ class _TopicImage(msgspec.Struct, array_like=True):
     first_offsets: list[int] = []
     redriven: list[list[tuple[int, int]]] = []
     """By partition, as ranges of indexes."""
+    addressed: list[list[tuple[int, int, str]]] = []
+    """By partition, as runs of indexes with the one group that gets them."""
 
     @classmethod
     def of(cls, topic: Topic) -> _TopicImage:
@@ -180,6 +183,7 @@ class _TopicImage(msgspec.Struct, array_like=True):
             ],
             [p.first_offset for p in topic.partitions],
             [p.redriven.ranges() if p.redriven is not None else [] for p in topic.partitions],
+            [p.addressed.runs() if p.addressed is not None else [] for p in topic.partitions],
         )
 
     def restore(self, state: State) -> None:
@@ -198,6 +202,8 @@ class _TopicImage(msgspec.Struct, array_like=True):
             partition.first_offset = first_offset
         for partition, ranges in zip(topic.partitions, self.redriven, strict=False):
             partition.redriven = IndexSet(ranges) if ranges else None
+        for partition, runs in zip(topic.partitions, self.addressed, strict=False):
+            partition.addressed = AddressedMessages(runs) if runs else None
         for image in self.groups:
             group = state.group_created(GroupCreated(image.group_id, topic.id, image.name))
             group.last_seen_ms = image.last_seen_ms

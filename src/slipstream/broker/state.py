@@ -23,6 +23,7 @@ from slipstream.broker.changes import (
     GroupRetryChanged,
     OnceBegan,
     OnceSettled,
+    Outcome,
     Postponed,
     Redriven,
     TopicChanged,
@@ -153,6 +154,8 @@ class State:
         partition.committed = partition.count
         topic.next_offset = max(topic.next_offset, record.offset + 1)
         meta = decode_meta(record.meta)
+        if meta.only_group:
+            partition.address(index, meta.only_group)
         envelope = meta.envelope
         if envelope is None or envelope.dlq is not None:
             return
@@ -233,6 +236,9 @@ class State:
 
     def finished(self, change: Finished) -> None:
         progress = self._progress(change.group_id, change.partition)
+        if change.outcome is Outcome.NOT_ADDRESSED:
+            progress.pass_over(change.offset, change.index, change.size)
+            return
         progress.finish(change.offset, change.index, change.size)
         if change.outcome:
             if progress.dead is None:
@@ -277,6 +283,8 @@ class State:
             missed = group.progress[change.partition].trim(change.first_index, change.first_bytes, change.first_offset)
             group.lost += missed
             lost += missed
+        if partition.addressed is not None:
+            partition.addressed.drop_below(change.first_index)
         return lost
 
     def once_began(self, change: OnceBegan) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 from fnv_hash_fast import fnv1a_32
 
+from slipstream.broker.addressed import AddressedMessages
 from slipstream.broker.envelope import RetryPolicy
 from slipstream.broker.indexes import IndexSet
 from slipstream.record import Record
@@ -102,6 +103,7 @@ class Partition:
     """One ordered log of a topic."""
 
     __slots__ = (
+        "addressed",
         "bytes_total",
         "committed",
         "count",
@@ -137,6 +139,8 @@ class Partition:
         self.floor_bytes = 0
         self.redriven: IndexSet | None = None
         """Of dead letters: those that were sent back."""
+        self.addressed: AddressedMessages | None = None
+        """Messages for one group only; None while the partition has had none."""
 
     def append(self, record: Record, size: int) -> int:
         index = self.count
@@ -144,6 +148,20 @@ class Partition:
         self.count = index + 1
         self.bytes_total += size
         return index
+
+    def address(self, index: int, group: str) -> None:
+        """Let only this group have the message that was appended last."""
+        if self.addressed is None:
+            self.addressed = AddressedMessages()
+        self.addressed.add(index, group)
+
+    def for_others(self, group: str, start: int, end: int) -> int:
+        """Count the messages from index `start` up to `end` that are addressed to other groups than this one."""
+        return self.addressed.for_others(start, end, group) if self.addressed is not None else 0
+
+    def first_for(self, group: str, index: int) -> int:
+        """Return the first index at or behind this one whose message the group gets."""
+        return self.addressed.first_for(index, group) if self.addressed is not None else index
 
     def extend(self, records: Sequence[Record], size: int) -> int:
         """Returns how many there are then."""

@@ -110,6 +110,7 @@ def show(client: Client, output: Output, place: PlaceName) -> None:
 @_filters
 @click.option("-m", "--message", "places", multiple=True, type=PlaceOf(), help="Only this one; may be repeated.")
 @click.option("--to", help="Another topic, instead of the one each came from.")
+@click.option("--all-groups", is_flag=True, help="To every group of the topic, not only the one that each failed for.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Messages a second.")
 @click.option("--limit", type=click.IntRange(1), help="At most so many.")
 @click.option("--dry-run", is_flag=True, help="Only count.")
@@ -126,9 +127,10 @@ def redrive(
     no_wait: bool,
     **selection: Any,
 ) -> None:
-    """Send dead letters of a topic back to it, or elsewhere. Repeating it sends nothing twice.
+    """Send dead letters of a topic back to it, or to another topic. Repeating it sends nothing twice.
 
-    Ctrl-C cancels it; what was sent back by then stays so.
+    Only the group that a message failed for gets it again, unless you add --all-groups. In another topic (--to) every
+    group gets it. Ctrl-C cancels the redrive; messages sent by then stay sent.
 
     \b
     [bold]Examples[/]
@@ -143,10 +145,16 @@ def redrive(
         _answer(output, msgspec.structs.replace(found, dry_run=dry_run))
         return
     if not yes:
-        target = selection["to"] or "where they came from"
-        click.confirm(f"Send {counted(found.redriven, 'dead letter')} of {topic} to {target}?", abort=True, err=True)
+        letters = f"{counted(found.redriven, 'dead letter')} of {topic}"
+        click.confirm(f"Send {letters} to {_target(**selection)}?", abort=True, err=True)
     started = client.redrive(topic, **selection)
     _answer(output, started.status if no_wait else _follow(output, started, found.redriven))
+
+
+def _target(*, to: str | None, all_groups: bool, **_: Any) -> str:
+    if to is not None:
+        return to
+    return "every group of the topic" if all_groups else "the group that each failed for"
 
 
 def _follow(output: Output, started: SyncRedrive, total: int) -> RedriveStatus:
@@ -169,6 +177,11 @@ def _answer(output: Output, status: RedriveStatus) -> None:
     verb = "would be sent back" if status.dry_run else "sent back"
     before = f"; {status.skipped:,} before" if status.skipped else ""
     output.say(f"{counted(status.redriven, 'dead letter')} {verb}{before}")
+    if status.without_group:
+        output.note(
+            f"{counted(status.without_group, 'dead letter')} not sent, because the group they failed for no longer "
+            "exists: send them to every group with --all-groups, or to another topic with --to"
+        )
 
 
 @dlq.command(epilog=EXIT_CODES)
@@ -188,7 +201,7 @@ def redrives(client: Client, output: Output) -> None:
                     r.id,
                     r.state,
                     r.topic,
-                    r.to or "-",
+                    r.to or ("all groups" if r.all_groups else "-"),
                     f"{r.redriven:,}",
                     f"{r.skipped:,}",
                     time_text(r.started_ms),

@@ -124,7 +124,11 @@ def plain(answer: object) -> object:
         fields = {name: getattr(answer, name) for name in answer.__struct_fields__}
         for name, encoding in (("key", "key_encoding"), ("value", "encoding")):
             fields[name], fields[encoding] = text_or_base64(fields[name])
-        optional = {"last_error", "redriven_from"}  # as in the server's own JSON, not there where they are empty
+        optional = {
+            "last_error",
+            "redriven_from",
+            "only_group",
+        }  # as in the server's own JSON, not there where they are empty
         return {name: value for name, value in fields.items() if value is not None and (value or name not in optional)}
     return answer
 

@@ -69,12 +69,14 @@ class DeadLetters(Part):
         until: dt.datetime | None = None,
         messages: Iterable[Place | DeadLetterItem[bytes]] | None = None,
         to: str | None = None,
+        all_groups: bool = False,
         rate: float | None = None,
         limit: int | None = None,
         dry_run: bool = False,
     ) -> Redrive:
-        """Sends the dead letters of a topic that match all that is given back to where they came from, or `to` another
-        topic; at most `rate` a second. The server does it in the background: the answer is a handle.
+        """Send the dead letters of a topic that match all that is given back to where they came from, or `to` another
+        topic, at most `rate` a second. Only the group that each failed for gets it, unless `all_groups` is set. The
+        server works in the background: the return value is a handle.
 
         Example:
             redrive = await client.redrive("orders", error="timeout", rate=100)
@@ -90,6 +92,7 @@ class DeadLetters(Part):
             until=until,
             messages=places,
             to=to,
+            all_groups=all_groups,
             rate=rate,
             limit=limit,
             dry_run=dry_run,

@@ -17,6 +17,7 @@ from slipstream.broker import (
     Partition,
     Topic,
     decode_meta,
+    group_addressed,
 )
 from slipstream.engine.engine import Engine
 from slipstream.engine.reading import read_slice
@@ -106,6 +107,7 @@ class Redrive:
         selection: Selection,
         *,
         to: str = "",
+        all_groups: bool = False,
         rate: float | None = None,
         limit: int | None = None,
         dry_run: bool = False,
@@ -114,6 +116,8 @@ class Redrive:
         self.topic = topic
         self.selection = selection
         self.to = to
+        self.all_groups = all_groups
+        """Every group of the topic gets the messages, not only the group that each failed for."""
         self.rate = rate
         self.limit = limit
         self.dry_run = dry_run
@@ -121,6 +125,8 @@ class Redrive:
         self.matched = 0
         self.redriven = 0
         self.skipped = 0
+        self.without_group = 0
+        """Matched and not sent, because the group they failed for is gone."""
         self._next_s = 0.0
 
     async def run(self) -> None:
@@ -136,6 +142,9 @@ class Redrive:
                 if is_redriven(partition, index):
                     self.skipped += 1
                     continue
+                if self._lacks_group(record):
+                    self.without_group += 1
+                    continue
                 chosen.append(index)
                 if len(chosen) >= self._chunk():
                     await self._send(partition, chosen)
@@ -145,6 +154,17 @@ class Redrive:
             await self._send(partition, chosen)
             if self._enough():
                 return
+
+    def _lacks_group(self, record: Record) -> bool:
+        envelope = decode_meta(record.meta).envelope
+        letter = envelope.dlq if envelope is not None else None
+        if letter is None:
+            return False
+        topic = self.engine.broker.state.topics.get(self.to or letter.original_topic)
+        if topic is None:
+            return False  # the redrive fails on it, and says so
+        group = group_addressed(letter, topic, all_groups=self.all_groups)
+        return bool(group) and group not in topic.groups
 
     def _enough(self, more: int = 0) -> bool:
         return self.limit is not None and self.redriven + more >= self.limit
@@ -183,7 +203,7 @@ class Redrive:
                 del left[0]  # retention was faster
                 continue
             try:
-                placement = broker.intake.redrive(now_ms, partition, left[0], self.to)
+                placement = broker.intake.redrive(now_ms, partition, left[0], self.to, all_groups=self.all_groups)
             except BrokerError:
                 if not done:
                     raise

@@ -27,6 +27,7 @@ from slipstream.broker.changes import (
     GroupForgotten,
     GroupMoved,
     GroupPaused,
+    Outcome,
     Postponed,
     Redriven,
     TopicChanged,
@@ -257,7 +258,7 @@ class SalvagedState:
         owner = change.owner if isinstance(change, Delivered) else ""
         finished = {index for index, _ in progress.finished_ahead.values()}
         for skipped in range(progress.position, index):
-            if skipped in finished:
+            if skipped in finished or progress.partition.first_for(group.name, skipped) != skipped:
                 continue
             try:
                 record = progress.partition.log.read(skipped)
@@ -271,6 +272,8 @@ class SalvagedState:
     def _finished(self, change: Finished, progress: Progress) -> Change | None:
         if change.offset in progress.leases or change.offset in progress.postponed or self._safe is None:
             return change
+        if change.outcome is Outcome.NOT_ADDRESSED:
+            return replace(change, index=-1)  # the start passes over it again, once what comes before it was delivered
         index = self._locate(progress.partition, change.offset, change.index)
         if index is None:
             return None
@@ -311,6 +314,8 @@ class SalvagedState:
             partition.redriven.cut_out(first, end)
         for group in topic.groups.values():
             group.lost += _cut_progress(group.progress[segment.partition], segment)
+        if partition.addressed is not None:
+            partition.addressed.cut_out(first, end)
         self._cut_deadlines(topic, segment)
         return Loss(
             what=f"{gone} messages of {topic.name}/{segment.partition}, "
@@ -356,7 +361,8 @@ def _cut_progress(progress: Progress, segment: SegmentInfo) -> int:
         progress.position -= count
         progress.done_bytes += sum(lease.size for lease in leased) - segment.payload_bytes
         return len(leased)
-    unread = end - max(progress.position, first)
+    unseen = max(progress.position, first)
+    unread = end - unseen - progress.partition.for_others(progress.group.name, unseen, end)
     if progress.position > first:
         progress.position = first
         progress.done_bytes = (

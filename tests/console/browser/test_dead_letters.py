@@ -102,7 +102,8 @@ def test_one_tells_its_whole_story_and_is_sent_back(open_page: OpenPage, shared:
     expect(opened.get_by_label("the body as JSON")).to_contain_text('"order": 0')
     expect(opened.get_by_role("link", name=f"{dead}/0/0", exact=True)).to_be_visible()
     opened.get_by_role("button", name="Redrive this one").click()
-    expect(page.get_by_role("dialog")).to_contain_text(f"1 message will be stored anew: 1 to {dead}.")
+    expect(page.get_by_role("dialog")).to_contain_text(f"This dead letter: 1 message: 1 of {dead}.")
+    expect(page.get_by_label("Delivered to")).to_have_value("failed")
     page.get_by_role("button", name="Redrive 1", exact=True).click()
     expect(listed(page)).to_have_count(TIMED_OUT + UNKNOWN - 1)
     expect(redriven(page, dead)).to_contain_text("done")
@@ -110,6 +111,35 @@ def test_one_tells_its_whole_story_and_is_sent_back(open_page: OpenPage, shared:
     assert back["offset"] == first["offset"]
     newest = shared.get(f"/v2/topics/{dead}/messages?last=1").json()["messages"][0]
     assert newest["redriven_from"] == f"dlq.{dead}/0/{first['offset']}"
+    assert newest["only_group"] == first["envelope"]["dlq"]["group"]
+
+
+def test_a_redrive_for_every_group_says_what_that_means(open_page: OpenPage, shared: ServerProcess, dead: str) -> None:
+    page = open_page(shared.base, f"#/dead-letters?topic={dead}&error=timed")
+    page.get_by_role("button", name="Redrive all of these").click()
+    asked = page.get_by_role("dialog")
+    page.get_by_label("Delivered to").select_option("all")
+    expect(asked.get_by_role("status")).to_contain_text("Groups that had finished the original get it a second time.")
+    asked.get_by_role("button", name=f"Redrive {TIMED_OUT}").click()
+    expect(redriven(page, dead)).to_contain_text(re.compile("every group.*done"))
+    newest = shared.get(f"/v2/topics/{dead}/messages?last=1").json()["messages"][0]
+    assert "only_group" not in newest
+
+
+def test_a_group_that_is_gone_gets_nothing_and_the_dialog_says_so(
+    open_page: OpenPage, shared: ServerProcess, dead: str
+) -> None:
+    group = letters(shared, dead)[0]["envelope"]["dlq"]["group"]
+    shared.request("DELETE", f"/v2/topics/{dead}/groups/{group}")
+    page = open_page(shared.base, f"#/dead-letters?topic={dead}&error=timed")
+    page.get_by_role("button", name="Redrive all of these").click()
+    asked = page.get_by_role("dialog")
+    expect(asked.get_by_role("status")).to_contain_text("the group they failed for no longer exists")
+    asked.get_by_role("button", name=f"Redrive {TIMED_OUT}").click()
+    expect(page.get_by_role("alert")).to_contain_text("choose every group, or another topic")
+    page.get_by_label("Delivered to").select_option("all")
+    asked.get_by_role("button", name=f"Redrive {TIMED_OUT}").click()
+    expect(redriven(page, dead)).to_contain_text("done")
 
 
 def test_all_of_a_cause_are_sent_to_another_topic(open_page: OpenPage, shared: ServerProcess, dead: str) -> None:

@@ -114,6 +114,33 @@ def test_redriving_twice_enqueues_once_even_after_a_crash(start_server: StartSer
     assert letters(v2, redriven="false") == []
 
 
+def test_a_redrive_is_for_the_group_that_failed_unless_it_is_for_all(v2: V2) -> None:
+    bury(v2, "a", "b", group="bad")
+    for group in ("good", "other"):
+        v2.ack(*v2.fetch(group=group), group=group)
+    assert redrive(v2, messages=[{"partition": 0, "offset": 0}])["redriven"] == 1
+    assert values(v2.fetch(group="good")) == []
+    assert values(v2.fetch(group="new")) == ["a", "b"], "a group that comes later gets the originals, each once"
+    assert values(v2.fetch(group="bad")) == ["a"]
+    (log,) = v2.call("GET", f"/v2/topics/{v2.topic}/messages", params={"from": "2"})["messages"]
+    assert log["only_group"] == "bad"
+    info = v2.call("GET", f"/v2/topics/{v2.topic}/groups/good")
+    assert (info["lag"], info["partitions"][0]["watermark"]) == (0, 2)
+    status = redrive(v2, all_groups=True)
+    assert (status["redriven"], status["skipped"], status["all_groups"]) == (1, 1, True)
+    for group in ("bad", "good", "other"):
+        assert values(v2.fetch(group=group)) == ["b"]
+
+
+def test_what_failed_for_a_group_that_is_gone_is_counted_and_stays(v2: V2) -> None:
+    bury(v2, "a", group="bad")
+    v2.call("DELETE", f"/v2/topics/{v2.topic}/groups/bad", expect=204)
+    for dry_run in (True, False):
+        status = redrive(v2, dry_run=dry_run)
+        assert (status["matched"], status["redriven"], status["without_group"]) == (1, 0, 1)
+    assert redrive(v2, all_groups=True)["redriven"] == 1
+
+
 def test_one_that_dies_again_can_be_redriven_again(v2: V2) -> None:
     bury(v2, "a")
     redrive(v2)

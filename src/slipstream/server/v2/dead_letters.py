@@ -122,6 +122,7 @@ async def start_redrive(call: Call) -> RedriveStatus:
         topic,
         selection,
         to=request.to or "",
+        all_groups=request.all_groups,
         rate=request.rate,
         limit=request.limit,
         dry_run=request.dry_run,
@@ -164,6 +165,8 @@ def _status(task: RedriveTask) -> RedriveStatus:
         started_ms=task.started_ms,
         ended_ms=task.ended_ms,
         error=task.error,
+        all_groups=redrive.all_groups,
+        without_group=redrive.without_group,
     )
 
 

@@ -160,6 +160,7 @@ def log_message(partition: int, record: Record, codec: Codec) -> LogMessage[Any]
         routing=meta.routing,
         deliver_at_ms=meta.deliver_at_ms,
         redriven_from=meta.redriven_from,
+        only_group=meta.only_group,
     )
 
 

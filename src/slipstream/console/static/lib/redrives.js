@@ -17,15 +17,15 @@ export function requestsOf({ letters, filter, topics }) {
   return [...places].map(([topic, messages]) => ({ topic, messages: messages.slice(0, PLACES_MAX) }));
 }
 
-/** How many would be sent, by topic: [{request, number}] without those that have none. */
+/** How many would be sent, by topic: [{request, number, stranded}]; `stranded` failed for a group that is gone. */
 export async function counted(requests, signal) {
   const counts = await Promise.all(
     requests.map(async (request) => {
       const done = await ended(await post("/v2/redrives", { ...request, dry_run: true }, { signal }), signal);
-      return { request, number: done.redriven };
+      return { request, number: done.redriven, stranded: done.without_group };
     }),
   );
-  return counts.filter(({ number }) => number);
+  return counts.filter(({ number, stranded }) => number || stranded);
 }
 
 async function ended(status, signal) {
@@ -40,11 +40,12 @@ async function ended(status, signal) {
 // The server does not say how many a redrive will send; what was counted before it was started here is remembered.
 const expected = new Map();
 
-export async function start(counts, { rate, to }) {
+export async function start(counts, { rate, to, allGroups }) {
   const started = [];
-  for (const { request, number } of counts) {
-    const status = await post("/v2/redrives", { ...request, ...(rate ? { rate } : {}), ...(to ? { to } : {}) });
-    expected.set(status.id, number);
+  for (const { request, number, stranded } of counts) {
+    if (!number && !allGroups && !to) continue;
+    const status = await post("/v2/redrives", { ...request, ...(rate ? { rate } : {}), ...(to ? { to } : {}), ...(allGroups ? { all_groups: true } : {}) });
+    expected.set(status.id, number + (allGroups || to ? stranded : 0));
     started.push(status);
   }
   return started;

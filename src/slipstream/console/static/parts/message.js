@@ -42,6 +42,7 @@ export function message(topic, shown) {
       ["Key", keyOf(shown)],
       ["Stored", when(shown.timestamp_ms)],
       ["Due", when(shown.deliver_at_ms)],
+      ["Only for group", shown.only_group ? h("a", { href: to("groups", topic, shown.only_group) }, shown.only_group) : null],
       ["Redriven from", shown.redriven_from ? deadLetterLink(shown.redriven_from) : null],
     ]),
     travels(shown),
