@@ -33,6 +33,7 @@ MAY_NOT_KNOW: dict[str, set[str]] = {
     "broker": {"api", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
     "engine": {"api", "router", "limits", "server", "settings", *ABOVE},
     "router": {"api", "store", "engine", "limits", "server", "settings", *ABOVE},
+    "excerpt": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
     "durations": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
     "variables": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
     "references": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},

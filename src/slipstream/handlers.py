@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections.abc import Callable
+from pathlib import Path
+
+from slipstream.excerpt import excerpt
+
+TRACEBACK_CHARS_MAX = 8_000
+_PACKAGE = str(Path(__file__).parent)
 
 
 def why_not(handler: object) -> str:
@@ -39,3 +46,16 @@ def said(error: BaseException) -> str | None:
         return str(error)
     except Exception:  # noqa: BLE001 - it is not ours, and the message has failed either way
         return None
+
+
+def traceback_of(error: BaseException) -> str:
+    """Format the traceback from the handler on, without the frames that called it."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        frames = frames.tb_next
+    try:
+        text = "".join(traceback.format_exception(type(error), error, frames or error.__traceback__))
+    except Exception:  # noqa: BLE001 - an exception that cannot be formatted is not ours, and the message has failed
+        return ""
+    # What UTF-8 cannot say would make the request that reports it fail.
+    return excerpt(text, TRACEBACK_CHARS_MAX).encode(errors="replace").decode()

@@ -44,6 +44,19 @@ def test_one_is_shown_whole(dead: Commands) -> None:
     assert "topic/partition/offset" in dead.run("dlq", "show", "17", expect=2).stderr
 
 
+def test_its_attempts_are_rows_with_tracebacks_below(dead: Commands) -> None:
+    v2 = V2(dead.server, dead.topic)
+    v2.produce({"value": "d", "envelope": {"retry_policy": {"max_attempts": 2}}})
+    for number in (1, 2):
+        (message,) = v2.fetch(owner=f"worker-{number}", wait_ms=10_000)
+        failed = message | {"reason": f"error {number}", "traceback": f"Traceback\n  [line] {number}"}
+        v2.nack(failed, owner=f"worker-{number}")
+    shown = dead.said("dlq", "show", f"dlq.{dead.topic}/0/3")
+    for words in ("ATTEMPT", "TOOK", "worker-1", "error 2", "attempt 1:", "  [line] 2"):
+        assert words in shown
+    assert len(dead.json("dlq", "show", f"dlq.{dead.topic}/0/3")["history"]) == 2
+
+
 def test_a_selection_is_counted_asked_about_and_sent_back_once(dead: Commands) -> None:
     redrive = ["dlq", "redrive", dead.topic, "--error", "timeout"]
     assert "2 dead letters would be sent back" in dead.said(*redrive, "--dry-run")

@@ -29,7 +29,9 @@ async def test_dead_letters_are_found_by_what_they_died_of(shared: ServerProcess
         (two,) = [letter async for letter in client.dead_letters(topic, error="TWO", group="g", redriven=False)]
         assert two.envelope.dlq is not None
         assert two.envelope.dlq.last_error == "two is bad"
-        assert await client.dead_letter(two.topic, two.partition, two.offset) == two
+        alone = await client.dead_letter(two.topic, two.partition, two.offset)
+        assert [(each.number, each.error) for each in alone.history] == [(1, "two is bad")]
+        assert msgspec.structs.replace(alone, history=[]) == two
         tomorrow = dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
         assert [letter async for letter in client.dead_letters(topic, since=tomorrow)] == []
         with pytest.raises(NotFound):

@@ -70,6 +70,31 @@ async def dead_letter(client: AsyncClient, topic: str) -> DeadLetterItem[bytes]:
 
 
 @in_loop
+async def test_a_dead_letter_has_the_traceback_of_its_handler(shared: ServerProcess, topic: str) -> None:
+    app = worker(shared.base)
+
+    def charge(customer: str) -> None:
+        raise LookupError(f"no customer {customer}")
+
+    @app.handler(topic, group="g")
+    async def handle(message: Message) -> None:
+        try:
+            charge(message.text)
+        except LookupError as error:
+            raise Reject("the order cannot be paid") from error
+
+    async with AsyncClient(shared.base) as client, serving(app):
+        await client.produce(topic, "ann")
+        found = await dead_letter(client, topic)
+        (attempt,) = (await client.dead_letter(topic, found.partition, found.offset)).history
+    assert (attempt.number, attempt.worker, attempt.error) == (1, app.client.owner, "the order cannot be paid")
+    for line in ("LookupError: no customer ann", "in charge", "in handle"):
+        assert line in attempt.traceback
+    last = attempt.traceback.rpartition("Traceback (most recent call last):")[2]
+    assert last.strip().splitlines()[0].endswith("in handle"), "it begins with the handler, not with what called it"
+
+
+@in_loop
 async def test_what_returns_is_acked_and_what_raises_comes_again_with_the_reason(
     shared: ServerProcess, topic: str
 ) -> None:

@@ -147,7 +147,7 @@ _DIFFERENT_EACH_TIME = [
     (r"\b\d+-[0-9a-f]{11}\b", "TOPIC-ID"),
     (r"\b[0-9a-f]{11}-\d+\b", "REDRIVE-ID"),
     (r"[\w.-]+-\d+-[0-9a-f]{8}\b", "OWNER"),
-    (r"(\"\w*(?:_age_ms|idle_ms|_per_s|interval_ms|durationMs)\"): ?[\d.]+", r"\1:N"),
+    (r"(\"\w*(?:_age_ms|idle_ms|_per_s|interval_ms|durationMs|duration_ms)\"): ?[\d.]+", r"\1:N"),
     (r"(\"traceId\"): ?\"[0-9a-f]{32}\"", r"\1:ID"),
     (r"\b[\d.]+ (?:ms|s|min)(?=  | ago)", "DURATION"),  # the table of a command; its columns follow
     (r"[ \t]+", " "),

@@ -30,6 +30,7 @@ from slipstream.api.consume import (
     Place,
 )
 from slipstream.api.dead_letters import (
+    AttemptInfo,
     DeadLetterItem,
     DeadLetterList,
     DeadLetterQuery,
@@ -75,6 +76,7 @@ __all__ = [
     "NDJSON",
     "AckRequest",
     "AckResponse",
+    "AttemptInfo",
     "CommitRequest",
     "CommitResponse",
     "ConsumedWindow",

@@ -95,6 +95,8 @@ class NackItem(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, f
     """When the next attempt is due; absent: as the retry policy says."""
     retryable: bool = True
     """false: straight to the dead letters."""
+    traceback: str = ""
+    """Shown with the attempt; the first 2,000 and the last 6,000 characters are kept."""
 
 
 class NackRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):

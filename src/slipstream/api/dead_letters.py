@@ -29,6 +29,23 @@ class DeadLetterQuery(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=
     """`next` of the answer before."""
 
 
+class AttemptInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One failed attempt at a message."""
+
+    number: int
+    """1 for the first. Of many attempts only the first and the newest are kept."""
+    started_ms: int | None
+    """When the message was delivered; null where that was not recorded."""
+    ended_ms: int
+    """When the attempt failed, or its lease ran out."""
+    duration_ms: int | None
+    worker: str
+    """The owner of the lease."""
+    error: str
+    traceback: str = ""
+    """As the worker sent it; only of the first attempt and the newest."""
+
+
 class DeadLetterItem(msgspec.Struct, Generic[PayloadT], frozen=True, omit_defaults=True, kw_only=True):
     """A dead letter. Its place is in `topic`, the dlq; where it came from stands in `envelope.dlq`."""
 
@@ -46,6 +63,8 @@ class DeadLetterItem(msgspec.Struct, Generic[PayloadT], frozen=True, omit_defaul
     key_encoding: Encoding | None = None
     attributes: dict[str, str] | None = None
     routing: Routing | None = None
+    history: list[AttemptInfo] = []
+    """The attempts, oldest first; only where one dead letter is asked for."""
 
 
 class DeadLetterList(msgspec.Struct, Generic[PayloadT], frozen=True, kw_only=True):

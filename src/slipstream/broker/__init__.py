@@ -27,6 +27,7 @@ from slipstream.broker.errors import (
     Overloaded,
     Unavailable,
 )
+from slipstream.broker.evidence import Attempt, Evidence
 from slipstream.broker.group import Consumer, Group, Lease, Progress
 from slipstream.broker.intake import Placement, group_addressed
 from slipstream.broker.message import NewMessage
@@ -36,6 +37,7 @@ from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, PartitionLog,
 __all__ = [
     "DEAD_LETTER_PREFIX",
     "NO_META",
+    "Attempt",
     "Broker",
     "BrokerConfig",
     "BrokerError",
@@ -45,6 +47,7 @@ __all__ = [
     "Delivery",
     "Effects",
     "Envelope",
+    "Evidence",
     "FailedPrecondition",
     "Group",
     "HasPlace",

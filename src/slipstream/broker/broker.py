@@ -334,6 +334,7 @@ class Broker:
         reason: str = "",
         delay_ms: int | None = None,
         retryable: bool = True,
+        traceback: str = "",
     ) -> None:
         """The attempt failed; the retry policy says when the next one is due, unless the consumer does."""
         if delay_ms is not None and not 0 <= delay_ms <= LATEST_MS - now_ms:
@@ -353,6 +354,7 @@ class Broker:
             released=True,
             delay_ms=delay_ms,
             retryable=retryable,
+            traceback=traceback,
         )
         self._go_on(progress, owner, now_ms)
 
@@ -587,6 +589,7 @@ class Broker:
 
     def resume(self, now_ms: int) -> None:
         """After restore and replay: set the clocks going again."""
+        self.dispatcher.evidence.recount()
         for group in self.state.groups_by_id.values():
             # When it was last used is not in the journal; its consumers get the time to come back.
             group.last_seen_ms = now_ms

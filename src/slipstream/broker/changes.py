@@ -16,6 +16,7 @@ from typing import TypeAlias
 import msgspec
 
 from slipstream.broker.envelope import RetryPolicy
+from slipstream.broker.evidence import Attempt
 from slipstream.broker.topic import TopicOverrides
 from slipstream.record import Published, PublishedBatch
 
@@ -47,6 +48,8 @@ class Delivered(msgspec.Struct, array_like=True, tag=4, frozen=True, gc=False):
     lease_until_ms: int
     retry: RetryPolicy | None = None
     """The retry policy of the handler, if it named one."""
+    at_ms: int = 0
+    """When it was delivered."""
 
 
 class Outcome(enum.IntEnum):
@@ -82,6 +85,8 @@ class Failed(msgspec.Struct, array_like=True, tag=6, frozen=True, gc=False):
     released: bool
     excused: bool = False
     """The attempt does not count towards the limit."""
+    attempt: Attempt | None = None
+    """The attempt that failed."""
 
 
 class Extended(msgspec.Struct, array_like=True, tag=7, frozen=True, gc=False):
@@ -199,12 +204,14 @@ class DeliveredRun(msgspec.Struct, array_like=True, tag=20, frozen=True):
     messages: list[tuple[int, int, int]]
     """(offset, index, size)"""
     retry: RetryPolicy | None = None
+    at_ms: int = 0
+    """When they were delivered."""
 
     def delivered(self) -> Iterator[Delivered]:
+        group_id, partition, owner, until_ms = self.group_id, self.partition, self.owner, self.lease_until_ms
+        retry, at_ms = self.retry, self.at_ms
         for offset, index, size in self.messages:
-            yield Delivered(
-                self.group_id, self.partition, offset, index, size, 1, self.owner, self.lease_until_ms, self.retry
-            )
+            yield Delivered(group_id, partition, offset, index, size, 1, owner, until_ms, retry, at_ms)
 
 
 class FinishedBatch(msgspec.Struct, array_like=True, tag=21, frozen=True):

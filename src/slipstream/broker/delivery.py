@@ -23,6 +23,7 @@ from slipstream.broker.changes import (
 from slipstream.broker.effects import Delivery, Effects
 from slipstream.broker.envelope import LATEST_MS, DeadLetter, Envelope, Meta, RetryPolicy, decode_meta, encode_meta
 from slipstream.broker.errors import Unavailable
+from slipstream.broker.evidence import NO_EVIDENCE, EvidenceBudget, attempt_of, with_attempt
 from slipstream.broker.group import Consumer, Group, Lease, Progress
 from slipstream.broker.idempotency import Operation
 from slipstream.broker.staged import StagedBatch
@@ -57,6 +58,7 @@ class Dispatcher:
     def __init__(self, state: State, effects: Effects) -> None:
         self.state = state
         self.effects = effects
+        self.evidence = EvidenceBudget(state.evidence)
         self.delivered_total = 0
         self.redelivered_total = 0
         self._runs: dict[Progress, list[Delivered]] = {}
@@ -203,11 +205,19 @@ class Dispatcher:
         size = len(record.key) + len(record.value)
         number = progress.partition.number
         change = Delivered(
-            progress.group.id, number, record.offset, index, size, attempts, consumer.owner, until_ms, consumer.retry
+            progress.group.id,
+            number,
+            record.offset,
+            index,
+            size,
+            attempts,
+            consumer.owner,
+            until_ms,
+            consumer.retry,
+            now_ms,
         )
         lease = self.state.delivered(change)
         lease.consumer = consumer
-        lease.delivered_ms = now_ms
         consumer.held += 1
         consumer.delivered += 1
         lease.sequence = consumer.delivered
@@ -259,7 +269,7 @@ class Dispatcher:
         if len(run) > 1:
             messages = [(each.offset, each.index, each.size) for each in run]
             change = DeliveredRun(
-                first.group_id, first.partition, first.owner, first.lease_until_ms, messages, first.retry
+                first.group_id, first.partition, first.owner, first.lease_until_ms, messages, first.retry, first.at_ms
             )
             self.effects.batched += len(run) - 1
         self.effects.changes.append(encode_change(change))
@@ -287,6 +297,7 @@ class Dispatcher:
         delay_ms: int | None = None,
         retryable: bool = True,
         excused: bool = False,
+        traceback: str = "",
     ) -> None:
         """Schedule the next attempt of a message that failed, or dead-letter it after its last.
 
@@ -303,6 +314,8 @@ class Dispatcher:
         policy = self._policy(progress, lease, meta)
         failures = lease.failures - excused
         lease.last_error = self._join_errors(lease.last_error, error)
+        attempt = attempt_of(lease.attempts, lease.delivered_ms, now_ms, lease.owner, error, traceback, self.evidence)
+        evidence, lease.evidence = lease.evidence, with_attempt(lease.evidence, attempt)
         if _deadline_passed(meta, now_ms):
             self.dead_letter(progress, record, lease.index, lease, Outcome.DEADLINE_EXCEEDED, now_ms)
             return
@@ -313,7 +326,10 @@ class Dispatcher:
             self.dead_letter(progress, record, lease.index, lease, Outcome.REJECTED, now_ms)
             return
         due_ms = min(now_ms + (policy.delay_ms(max(failures, 1)) if delay_ms is None else delay_ms), LATEST_MS)
-        change = Failed(progress.group.id, partition.number, lease.offset, lease.last_error, due_ms, released, excused)
+        change = Failed(
+            progress.group.id, partition.number, lease.offset, lease.last_error, due_ms, released, excused, attempt
+        )
+        lease.evidence = evidence  # the change adds the attempt
         self.state.failed(change)
         self.effects.changes.append(encode_change(change))
         self.set_timer(progress, due_ms)
@@ -350,7 +366,8 @@ class Dispatcher:
         kept = replace(envelope, target_topic="", partition_override=None, dlq=letter)
         graveyard = self.state.topics.get(DEAD_LETTER_PREFIX + source.name) or self._create_graveyard(source, now_ms)
         partition = graveyard.partitions[progress.partition.number % len(graveyard.partitions)]
-        buried = Meta(kept, meta.routing, meta.attributes, redriven_from=meta.redriven_from)
+        evidence = lease.evidence if lease is not None else NO_EVIDENCE
+        buried = Meta(kept, meta.routing, meta.attributes, redriven_from=meta.redriven_from, evidence=evidence)
         copy = Record(graveyard.next_offset, now_ms, record.key, record.value, encode_meta(buried))
         self.append(partition, copy, record.size, None, None)
 

@@ -6,6 +6,8 @@ import datetime as dt
 
 import msgspec
 
+from slipstream.broker.evidence import NO_EVIDENCE, Evidence
+
 LATEST_MS = 253_402_300_799_999
 """The end of the year 9999. Nothing is due later: it could be shown as no date, and past 64 bits not be written."""
 
@@ -90,6 +92,8 @@ class Meta(msgspec.Struct, array_like=True, frozen=True):
     """`dlq.<topic>/<partition>/<offset>` of the dead letter it was."""
     only_group: str = ""
     """The one group that gets it; "" for every group of the topic (ruling 29)."""
+    evidence: Evidence = NO_EVIDENCE
+    """What happened at each attempt, of a dead letter."""
 
 
 NO_META = Meta()

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+from slipstream.broker.evidence import NO_EVIDENCE
 from slipstream.broker.indexes import IndexSet
 from slipstream.broker.window import Window
 
@@ -32,6 +33,7 @@ class Lease:
         "blamed",
         "consumer",
         "delivered_ms",
+        "evidence",
         "excused",
         "index",
         "last_error",
@@ -66,6 +68,8 @@ class Lease:
         self.retry = retry
         """The retry policy of the handler that took it, if it named one."""
         self.last_error = ""
+        self.evidence = NO_EVIDENCE
+        """The attempts that failed."""
         self.released = False
         """The owner gave it back (nack); an expired lease is not released and still belongs to its owner (ruling 3)."""
         self.excused = 0
@@ -75,6 +79,7 @@ class Lease:
         self.blamed: tuple[Consumer, ...] = ()
         """Silent streams that have let it run out once: the next time in their hands does not count."""
         self.delivered_ms = 0
+        """When the current attempt was delivered; 0 where a journal of an older version does not say."""
         self.sequence = 0
         """Its place in the order in which the consumer got its messages."""
         self.settled_before = 0

@@ -12,6 +12,7 @@ import msgspec
 from slipstream.broker.addressed import AddressedMessages
 from slipstream.broker.changes import GroupCreated, TopicCreated
 from slipstream.broker.envelope import RetryPolicy
+from slipstream.broker.evidence import NO_EVIDENCE, Evidence
 from slipstream.broker.group import Lease, Progress
 from slipstream.broker.idempotency import Status
 from slipstream.broker.indexes import IndexSet
@@ -77,6 +78,8 @@ class _LeaseImage(msgspec.Struct, array_like=True, gc=False):
     released: bool
     excused: int = 0
     retry: RetryPolicy | None = None
+    delivered_ms: int = 0
+    evidence: Evidence = NO_EVIDENCE
 
     @classmethod
     def of(cls, lease: Lease, state: _LeaseState) -> _LeaseImage:
@@ -92,6 +95,8 @@ class _LeaseImage(msgspec.Struct, array_like=True, gc=False):
             lease.released,
             lease.excused,
             lease.retry,
+            lease.delivered_ms,
+            lease.evidence,
         )
 
 
@@ -130,6 +135,8 @@ class _ProgressImage(msgspec.Struct, array_like=True):
             lease.last_error = image.last_error
             lease.released = image.released
             lease.excused = image.excused
+            lease.delivered_ms = image.delivered_ms
+            lease.evidence = image.evidence
             if image.state is _LeaseState.LEASED:
                 progress.leases[lease.offset] = lease
             else:

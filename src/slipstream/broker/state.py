@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heappush
 from typing import TypeAlias
 
@@ -35,6 +35,7 @@ from slipstream.broker.changes import (
 from slipstream.broker.config import BrokerConfig
 from slipstream.broker.envelope import decode_meta
 from slipstream.broker.errors import NotFound
+from slipstream.broker.evidence import Evidence, with_attempt
 from slipstream.broker.group import Group, Lease, Progress
 from slipstream.broker.idempotency import Operation, Registry, Status, short
 from slipstream.broker.indexes import IndexSet
@@ -109,6 +110,14 @@ class State:
         if topic is None:
             raise NotFound(f"topic does not exist (create it first): {name}")
         return topic
+
+    def evidence(self) -> Iterator[Evidence]:
+        """What is kept of the attempts at each message in flight."""
+        for group in self.groups_by_id.values():
+            for progress in group.progress:
+                for held in (progress.leases, progress.postponed):
+                    for lease in held.values():
+                        yield lease.evidence
 
     def next_topic_id(self) -> int:
         return self.last_topic_id + 1
@@ -226,8 +235,10 @@ class State:
             change.lease_until_ms,
             change.retry,
         )
+        lease.delivered_ms = change.at_ms
         before = progress.take_out(change.offset)
         if before is not None:
+            lease.evidence = before.evidence
             lease.last_error = before.last_error
             lease.excused = before.excused
             lease.blamed = before.blamed
@@ -261,6 +272,8 @@ class State:
             lease.last_error = change.last_error
             lease.released = change.released
             lease.excused += change.excused
+            if change.attempt is not None:
+                lease.evidence = with_attempt(lease.evidence, change.attempt)
             progress.postpone(lease, change.due_ms)
         return lease
 

@@ -9,6 +9,7 @@ import msgspec
 import rich_click as click
 from rich.markup import escape
 
+from slipstream.cli.attempts import show_history
 from slipstream.cli.complete import complete_topic
 from slipstream.cli.output import EXIT_CODES, INTERRUPTED, Output, counted, payload_text, speaks
 from slipstream.cli.progress import bar
@@ -103,6 +104,7 @@ def show(client: Client, output: Output, place: PlaceName) -> None:
     rows.append(("key", payload_text(letter.key)))
     output.table(["", ""], rows)
     output.out.print("\n" + escape(payload_text(letter.value)), soft_wrap=True)
+    show_history(output, letter.history)
 
 
 @dlq.command(epilog=EXIT_CODES)

@@ -92,10 +92,16 @@ class Consume(Part):
         return await self._transport.call("POST", "/v2/ack", AckResponse, Repeat.SAFE, body=request, retries=retries)
 
     async def nack(
-        self, *messages: Message, reason: str = "", delay_ms: int | None = None, retryable: bool = True
+        self,
+        *messages: Message,
+        reason: str = "",
+        delay_ms: int | None = None,
+        retryable: bool = True,
+        traceback: str = "",
     ) -> None:
-        """These attempts failed. They come again when the retry policy says, or after `delay_ms`; with
-        `retryable=False` they go straight to the dead letters. Raises LeaseLost as `ack` does."""
+        """Report that these attempts failed. They come again when the retry policy says, or after `delay_ms`; with
+        `retryable=False` they go straight to the dead letters. A `traceback` is shown with the attempt. Raises
+        LeaseLost as `ack` does."""
         failed: list[Failure] = []
         for (topic, group, owner), places in _by_lease(messages):
             items = [
@@ -105,6 +111,7 @@ class Consume(Part):
                     reason=reason,
                     delay_ms=delay_ms,
                     retryable=retryable,
+                    traceback=traceback,
                 )
                 for place in places
             ]

@@ -122,9 +122,11 @@ class AsyncMessage(Message):
         """It is done."""
         await self._client.ack(self)
 
-    async def nack(self, reason: str = "", *, delay_ms: int | None = None, retryable: bool = True) -> None:
-        """This attempt failed."""
-        await self._client.nack(self, reason=reason, delay_ms=delay_ms, retryable=retryable)
+    async def nack(
+        self, reason: str = "", *, delay_ms: int | None = None, retryable: bool = True, traceback: str = ""
+    ) -> None:
+        """Report that this attempt failed."""
+        await self._client.nack(self, reason=reason, delay_ms=delay_ms, retryable=retryable, traceback=traceback)
 
     async def extend(self, lease_ms: int = 10_000) -> int:
         """More time, from now; returns until when, in ms since 1970."""
@@ -149,9 +151,11 @@ class SyncMessage(Message):
         """It is done."""
         self._portal.run(self._message.ack())
 
-    def nack(self, reason: str = "", *, delay_ms: int | None = None, retryable: bool = True) -> None:
-        """This attempt failed."""
-        self._portal.run(self._message.nack(reason, delay_ms=delay_ms, retryable=retryable))
+    def nack(
+        self, reason: str = "", *, delay_ms: int | None = None, retryable: bool = True, traceback: str = ""
+    ) -> None:
+        """Report that this attempt failed."""
+        self._portal.run(self._message.nack(reason, delay_ms=delay_ms, retryable=retryable, traceback=traceback))
 
     def extend(self, lease_ms: int = 10_000) -> int:
         """More time, from now; returns until when, in ms since 1970."""

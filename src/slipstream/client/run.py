@@ -98,4 +98,11 @@ class Run:
         partition, offset = self.place.partition, self.place.offset
         # The server keeps no more of it, and refuses a request that is too large: with it, everybody else's results.
         reason = reason[:REASON_CHARS].encode(errors="replace").decode()
-        return NackItem(partition=partition, offset=offset, reason=reason, delay_ms=delay_ms, retryable=retryable)
+        return NackItem(
+            partition=partition,
+            offset=offset,
+            reason=reason,
+            delay_ms=delay_ms,
+            retryable=retryable,
+            traceback="" if self._error is None else handlers.traceback_of(self._error),
+        )

@@ -114,6 +114,27 @@ def test_one_tells_its_whole_story_and_is_sent_back(open_page: OpenPage, shared:
     assert newest["only_group"] == first["envelope"]["dlq"]["group"]
 
 
+def test_the_attempts_of_one_are_rows_with_tracebacks(open_page: OpenPage, shared: ServerProcess, topic: str) -> None:
+    policy = {"retry_policy": {"max_attempts": 2}}
+    shared.post("/v2/produce", {"topic": topic, "messages": [{"value": "a", "envelope": policy}]})
+    for number in (1, 2):
+        who = {"topic": topic, "group": "billing", "owner": f"worker-{number}"}
+        (taken,) = shared.post("/v2/fetch", {**who, "wait_ms": 10_000}).json()["messages"]
+        place = {"partition": taken["partition"], "offset": taken["offset"]}
+        failed = {**place, "reason": f"error {number}", "traceback": f"File shop.py, line {number}"}
+        shared.post("/v2/nack", {**who, "messages": [failed]})
+    page = open_page(shared.base, f"#/dead-letters?topic={topic}")
+    listed(page).first.click()
+    rows = page.get_by_role("region", name="attempts", exact=True).locator("tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text(re.compile("worker-1.*error 1"))
+    expect(rows.last).to_contain_text(re.compile("worker-2.*error 2"))
+    page.get_by_text("Traceback of attempt 2").click()
+    expect(page.get_by_text("File shop.py, line 2")).to_be_visible()
+    page.goto(f"{page.url.partition('#')[0]}#/dead-letters/dlq.{topic}/0/0")
+    expect(rows).to_have_count(2)
+
+
 def test_a_redrive_for_every_group_says_what_that_means(open_page: OpenPage, shared: ServerProcess, dead: str) -> None:
     page = open_page(shared.base, f"#/dead-letters?topic={dead}&error=timed")
     page.get_by_role("button", name="Redrive all of these").click()

@@ -141,6 +141,25 @@ def test_what_failed_for_a_group_that_is_gone_is_counted_and_stays(v2: V2) -> No
     assert redrive(v2, all_groups=True)["redriven"] == 1
 
 
+def test_one_has_the_history_of_its_attempts(v2: V2) -> None:
+    v2.produce({"value": "a", "envelope": {"retry_policy": {"max_attempts": 2}}})
+    for number in (1, 2):
+        (message,) = v2.fetch(owner=f"w{number}", wait_ms=10_000)
+        failed = message | {"reason": f"error {number}", "traceback": f"line {number}"}
+        v2.nack(failed, owner=f"w{number}")
+    letter = v2.call("GET", f"/v2/dead-letters/{v2.topic}/0/0")
+    first, second = letter["history"]
+    assert (first["number"], first["worker"], first["error"], first["traceback"]) == (1, "w1", "error 1", "line 1")
+    assert second["worker"] == "w2"
+    assert first["duration_ms"] == first["ended_ms"] - first["started_ms"] >= 0
+    assert second["started_ms"] >= first["ended_ms"]
+    (listed,) = letters(v2)
+    assert "history" not in listed, "a list would be far too long"
+    (line,) = v2.server.take(f"dlq.{v2.topic}", group="look")
+    assert set(line["envelope"]["dlq"]) == set(letter["envelope"]["dlq"]), "/v1 has what DriftQ has"
+    assert b"line 1" not in msgspec.json.encode(line)
+
+
 def test_one_that_dies_again_can_be_redriven_again(v2: V2) -> None:
     bury(v2, "a")
     redrive(v2)

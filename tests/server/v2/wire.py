@@ -11,6 +11,9 @@ from tests.server_process import ServerProcess
 
 MSGPACK = "application/msgpack"
 
+_SETTLED = {"partition", "offset", "reason", "delay_ms", "retryable", "traceback"}
+"""What a settlement repeats of a message that was fetched."""
+
 
 class V2:
     """Calls of one server about one topic. Each fails where the status is not the one that was expected."""
@@ -42,10 +45,7 @@ class V2:
     def settle(
         self, verb: str, *messages: Any, group: str = "g", owner: str = "o", expect: int = 200, **fields: Any
     ) -> Any:
-        places = [
-            {name: m[name] for name in m if name in {"partition", "offset", "reason", "delay_ms", "retryable"}}
-            for m in messages
-        ]
+        places = [{name: m[name] for name in m if name in _SETTLED} for m in messages]
         body = {"topic": self.topic, "group": group, "owner": owner, "messages": places, **fields}
         return self.call("POST", f"/v2/{verb}", body, expect)
 

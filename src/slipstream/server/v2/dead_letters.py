@@ -84,7 +84,8 @@ async def show_dead_letter(call: Call) -> DeadLetterItem[Any]:
         raise NotFound(f"{call.path('topic')} has no dead letters")
     partition, index = _find(topic, int(call.path("partition")), int(call.path("offset")))
     record = partition.log.read(index)
-    return dead_letter(topic.name, partition.number, record, is_redriven(partition, index), call.codec)
+    redriven = is_redriven(partition, index)
+    return dead_letter(topic.name, partition.number, record, redriven, call.codec, history=True)
 
 
 def _find(topic: Topic, number: int, offset: int) -> tuple[Partition, int]:

@@ -248,7 +248,16 @@ class Hot:
 
         def settle(broker: Broker, now_ms: int, item: NackItem) -> None:
             broker.nack(
-                now_ms, topic, group, item.partition, item.offset, owner, item.reason, item.delay_ms, item.retryable
+                now_ms,
+                topic,
+                group,
+                item.partition,
+                item.offset,
+                owner,
+                item.reason,
+                item.delay_ms,
+                item.retryable,
+                item.traceback,
             )
 
         reply = Reply(exchange)

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from slipstream.api import DeadLetterItem, FetchedMessage, LogMessage, ProduceMessage, ProduceRequest
+from slipstream.api import AttemptInfo, DeadLetterItem, FetchedMessage, LogMessage, ProduceMessage, ProduceRequest
 from slipstream.api.codec import MSGPACK_CODEC, Codec
-from slipstream.broker import NO_META, Delivery, Envelope, InvalidArgument, NewMessage, decode_meta
+from slipstream.broker import NO_META, Delivery, Envelope, Evidence, InvalidArgument, NewMessage, decode_meta
 from slipstream.record import Record
 from slipstream.server.v2.codec import Form, payload_bytes
 from slipstream.server.wire import time_ms, to_envelope
@@ -164,7 +164,25 @@ def log_message(partition: int, record: Record, codec: Codec) -> LogMessage[Any]
     )
 
 
-def dead_letter(topic: str, partition: int, record: Record, redriven: bool, codec: Codec) -> DeadLetterItem[Any]:
+def attempt_infos(evidence: Evidence) -> list[AttemptInfo]:
+    return [
+        AttemptInfo(
+            each.number,
+            each.started_ms or None,
+            each.ended_ms,
+            max(0, each.ended_ms - each.started_ms) if each.started_ms else None,
+            each.owner,
+            each.error,
+            each.traceback,
+        )
+        for each in evidence
+    ]
+
+
+def dead_letter(
+    topic: str, partition: int, record: Record, redriven: bool, codec: Codec, *, history: bool = False
+) -> DeadLetterItem[Any]:
+    """Describe a dead letter; its `history` is as large as a hundred others without."""
     meta = decode_meta(record.meta)
     key, key_encoding = codec.payload(record.key)
     value, encoding = codec.payload(record.value)
@@ -181,4 +199,5 @@ def dead_letter(topic: str, partition: int, record: Record, redriven: bool, code
         envelope=meta.envelope or Envelope(),
         attributes=meta.attributes,
         routing=meta.routing,
+        history=attempt_infos(meta.evidence) if history else [],
     )

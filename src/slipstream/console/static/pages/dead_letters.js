@@ -1,6 +1,6 @@
 // Dead letters: grouped by cause, found by filter, sent back by the lot or one by one. One of them is dead_letter.js.
 
-import { get, query as asQuery } from "../lib/api.js";
+import { get, path, query as asQuery } from "../lib/api.js";
 import { parseTime } from "../lib/amounts.js";
 import { byCause, causeOf, lastError } from "../lib/causes.js";
 import { h, mount } from "../lib/dom.js";
@@ -283,10 +283,20 @@ class DeadLetters {
     return h("a", { id: placeOf(each), href: to("dead-letters", each.topic, each.partition, each.offset), onclick: open }, placeOf(each));
   }
 
-  #open(each) {
+  async #open(each) {
     this.opened = each;
     this.view.update();
     document.getElementById("opened")?.focus();
+    try {
+      // The list leaves out the attempts with their tracebacks.
+      const whole = await get(path("v2", "dead-letters", each.topic, each.partition, each.offset), { signal: this.signal });
+      if (this.opened !== each) return;
+      this.opened = whole;
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      this.error = error;
+    }
+    this.view.update();
   }
 
   #close() {

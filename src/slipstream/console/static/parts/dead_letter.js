@@ -5,6 +5,7 @@ import { h } from "../lib/dom.js";
 import { count, plural } from "../lib/format.js";
 import { errorsOf } from "../lib/causes.js";
 import { to } from "../lib/router.js";
+import { attemptRows } from "./attempts.js";
 import { body } from "./body.js";
 import { copyButton, curl } from "./copy.js";
 import { facts, keyOf, travels, when } from "./message.js";
@@ -19,7 +20,6 @@ const REASONS = {
 export function deadLetter(letter, onRedrive) {
   const { dlq, ...envelope } = letter.envelope;
   const came = `${dlq.original_topic}/${dlq.original_partition}/${dlq.original_offset}`;
-  const errors = errorsOf(letter);
   return [
     h(
       "p",
@@ -35,9 +35,7 @@ export function deadLetter(letter, onRedrive) {
       ["Died", when(letter.timestamp_ms)],
       ["Key", keyOf(letter)],
     ]),
-    h("h3", {}, errors.length > 1 ? "Errors, oldest first" : "Error"),
-    errors.length ? h("ol", { class: "errors" }, errors.map((each) => h("li", {}, each))) : h("p", { class: "soft" }, "It gave none."),
-    errors.length < dlq.attempts && errors.length > 1 ? h("p", { class: "soft small" }, `The last ${count(errors.length)} are kept.`) : null,
+    letter.history?.length ? [h("h3", {}, "Attempts"), attemptRows(letter.history, dlq.attempts)] : errorList(errorsOf(letter), dlq.attempts),
     travels({ ...letter, envelope }),
     body(letter.topic, letter),
     h(
@@ -46,5 +44,14 @@ export function deadLetter(letter, onRedrive) {
       onRedrive && !letter.redriven ? h("button", { type: "button", class: "primary", onclick: onRedrive }, "Redrive this one") : null,
       copyButton(() => curl(path("v2", "dead-letters", letter.topic, letter.partition, letter.offset)), "Copy as curl"),
     ),
+  ];
+}
+
+/** For dead letters of older versions, which have no record of each attempt, and for those that nobody attempted. */
+function errorList(errors, attempts) {
+  return [
+    h("h3", {}, errors.length > 1 ? "Errors, oldest first" : "Error"),
+    errors.length ? h("ol", { class: "errors" }, errors.map((each) => h("li", {}, each))) : h("p", { class: "soft" }, "It gave none."),
+    errors.length < attempts && errors.length > 1 ? h("p", { class: "soft small" }, `The last ${count(errors.length)} are kept.`) : null,
   ];
 }
