@@ -386,6 +386,42 @@ class BrokerModel(RuleBasedStateMachine):
         self.sim.commit()
         self.note()
 
+    @precondition(lambda self: self.stored)
+    @rule(
+        data=st.data(),
+        group=st.sampled_from(GROUPS),
+        operation=st.sampled_from(["retry", "reject", "discard", "release"]),
+    )
+    def operate(self, data: st.DataObject, group: str, operation: str) -> None:
+        """An operator helps a message, whoever holds it."""
+        place = data.draw(st.sampled_from(sorted(self.stored)))
+        known = self.topic.groups.get(group)
+        if known is None or (operation == "retry" and self.stored[place].due_ms > self.sim.now_ms):
+            return
+        key = (group, *place)
+        was_rejected = place in self.rejected[group]
+        if operation == "reject":
+            self.rejected[group].add(place)
+        try:
+            getattr(self.sim.broker.operations, operation)(self.sim.now_ms, known, *place)
+        except BrokerError as error:
+            assert not self.sim.broker.effects.changes
+            done = place in self.finished[group] or self.stored[place].only not in {"", group}
+            assert done or operation in {"retry", "release"}, f"{place} could not be finished: {error}"
+            if not was_rejected:
+                self.rejected[group].discard(place)
+            return
+        assert place not in self.finished[group], f"{place} was finished already"
+        if operation == "release":
+            self.holder[key] = Held(self.holder[key].owner, self.sim.now_ms, released=True)
+        elif operation == "retry":
+            self.not_before.pop(key, None)
+        elif operation == "discard":
+            self.finished[group].add(place)
+        self.sim.commit()
+        self.note()
+        assert operation != "reject" or place in self.finished[group]
+
     @precondition(lambda self: self.dropped)
     @rule(data=st.data(), how=st.sampled_from(["ack", "nack", "extend"]))
     def settle_what_was_taken_away(self, data: st.DataObject, how: str) -> None:
@@ -638,7 +674,7 @@ class BrokerModel(RuleBasedStateMachine):
         assert stored.due_ms <= self.sim.now_ms, f"{place} was delivered before it was due"
         assert self.not_before.pop(key, 0) <= self.sim.now_ms, f"{place} was tried again too early"
         assert group not in self.paused, f"{place} was delivered to {group}, which is paused"
-        if delivery.attempts == 1 and stored.due_ms <= stored.at_ms:
+        if delivery.attempts == 1 and stored.due_ms <= stored.at_ms and key not in self.holder:
             last = self.first_delivered[group, delivery.partition]
             assert delivery.record.offset > last, f"first deliveries out of order: {place} after {last}"
             self.first_delivered[group, delivery.partition] = delivery.record.offset

@@ -227,6 +227,7 @@ def test_no_page_speaks_of_a_setting_that_is_not_there() -> None:
     there |= {*BusSettings.__struct_fields__, *SubscribeOptions.__struct_fields__, *vars(BusMessage)}
     for method in (AsyncClient, AsyncClient.producer, Worker, Worker.handler):
         there |= set(inspect.signature(method).parameters)
+    there |= set(dir(AsyncClient))
     spoken = {name for name in quoted(ALL_TEXT) if SETTING_LIKE.fullmatch(name)}
     assert spoken <= there
 

@@ -53,6 +53,16 @@ from slipstream.api.groups import (
 from slipstream.api.media import ARROW, JSON, MSGPACK, NDJSON
 from slipstream.api.offsets import OffsetsRequest, OffsetsResponse, PartitionOffsets, TopicOffsets
 from slipstream.api.once import OnceBeginRequest, OnceBeginResponse, OnceSettleRequest
+from slipstream.api.operations import (
+    ExtendLeasesRequest,
+    MessagesRequest,
+    MessageState,
+    OperationResponse,
+    RejectRequest,
+    ReleasedLeases,
+    ReleaseOwnerRequest,
+    ReleaseOwnerResponse,
+)
 from slipstream.api.produce import EnvelopeFields, Placed, ProduceMessage, ProduceRequest, ProduceResponse
 from slipstream.api.read import LogMessage, ReadQuery, ReadResponse
 from slipstream.api.retry import RetryPolicyFields
@@ -89,6 +99,7 @@ __all__ = [
     "Envelope",
     "EnvelopeFields",
     "ErrorResponse",
+    "ExtendLeasesRequest",
     "ExtendRequest",
     "ExtendResponse",
     "Failure",
@@ -102,6 +113,8 @@ __all__ = [
     "GroupStats",
     "InFlight",
     "LogMessage",
+    "MessageState",
+    "MessagesRequest",
     "NackItem",
     "NackRequest",
     "NackResponse",
@@ -110,6 +123,7 @@ __all__ = [
     "OnceBeginRequest",
     "OnceBeginResponse",
     "OnceSettleRequest",
+    "OperationResponse",
     "PartitionInfo",
     "PartitionOffsets",
     "Place",
@@ -123,6 +137,10 @@ __all__ = [
     "RedriveRequest",
     "RedriveState",
     "RedriveStatus",
+    "RejectRequest",
+    "ReleaseOwnerRequest",
+    "ReleaseOwnerResponse",
+    "ReleasedLeases",
     "RetryPolicy",
     "RetryPolicyFields",
     "Routing",

@@ -35,6 +35,7 @@ from slipstream.broker.group import Consumer, Group, Lease, Progress
 from slipstream.broker.idempotency import Status, short
 from slipstream.broker.intake import Intake
 from slipstream.broker.name import check_name
+from slipstream.broker.operations import Operations
 from slipstream.broker.snapshot import restore_snapshot, take_snapshot
 from slipstream.broker.state import LogFactory, OnceKey, State
 from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, Topic, TopicOverrides
@@ -74,6 +75,7 @@ class Broker:
         self.commits = Commits(
             config, self.state, self.intake, self.effects, self._move, self._group_for, self._consumed
         )
+        self.operations = Operations(config, self.state, self.dispatcher)
         self.produce = self.intake.produce
         self.produce_batch = self.intake.produce_batch
         self.acked_total = 0

@@ -62,6 +62,9 @@ class Outcome(enum.IntEnum):
     """Its consumer said that no further attempt would help."""
     NOT_ADDRESSED = 4
     """The message is for another group only; this one passed over it without a delivery."""
+    REJECTED_BY_OPERATOR = 5
+    DISCARDED = 6
+    """An operator finished it, and it left no dead letter."""
 
 
 class Finished(msgspec.Struct, array_like=True, tag=5, frozen=True, gc=False):

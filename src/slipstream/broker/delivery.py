@@ -313,7 +313,7 @@ class Dispatcher:
         meta = decode_meta(record.meta)
         policy = self._policy(progress, lease, meta)
         failures = lease.failures - excused
-        lease.last_error = self._join_errors(lease.last_error, error)
+        lease.last_error = self.join_errors(lease.last_error, error)
         attempt = attempt_of(lease.attempts, lease.delivered_ms, now_ms, lease.owner, error, traceback, self.evidence)
         evidence, lease.evidence = lease.evidence, with_attempt(lease.evidence, attempt)
         if _deadline_passed(meta, now_ms):
@@ -526,7 +526,7 @@ class Dispatcher:
         own = meta.envelope.retry_policy if meta.envelope is not None else None
         return own or lease.retry or progress.group.retry or topic.config.retry
 
-    def _join_errors(self, before: str, error: str) -> str:
+    def join_errors(self, before: str, error: str) -> str:
         if error == ACK_TIMEOUT:
             return before or error
         joined = f"{before} | {error}" if before else error

@@ -251,7 +251,7 @@ class State:
             progress.pass_over(change.offset, change.index, change.size)
             return
         progress.finish(change.offset, change.index, change.size)
-        if change.outcome:
+        if change.outcome and change.outcome is not Outcome.DISCARDED:
             if progress.dead is None:
                 progress.dead = IndexSet()
             progress.dead.add(change.offset)

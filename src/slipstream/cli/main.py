@@ -14,6 +14,7 @@ from slipstream.cli.dlq import dlq
 from slipstream.cli.doctor import doctor
 from slipstream.cli.group import group
 from slipstream.cli.jobs import jobs
+from slipstream.cli.message import message
 from slipstream.cli.messages import consume, produce, read
 from slipstream.cli.pipeline import pipeline
 from slipstream.cli.serve import serve
@@ -39,7 +40,7 @@ def main() -> None:
 
 
 for command in (
-    *(up, demo, serve, console, topic, produce, consume, read, group, dlq, bench),
+    *(up, demo, serve, console, topic, produce, consume, read, group, message, dlq, bench),
     *(bus, slip, jobs, pipeline, table, doctor, completion),
 ):
     main.add_command(command)
@@ -47,7 +48,7 @@ for command in (
 click.rich_click.COMMAND_GROUPS["slipstream"] = [
     {"name": "Run", "commands": ["up", "demo", "serve", "console", "doctor"]},
     {"name": "Messages", "commands": ["produce", "consume", "read"]},
-    {"name": "Look after", "commands": ["topic", "group", "dlq", "bench"]},
+    {"name": "Look after", "commands": ["topic", "group", "message", "dlq", "bench"]},
     {"name": "Message bus", "commands": ["bus", "slip", "jobs"]},
     {"name": "Tables", "commands": ["pipeline", "table"]},
     {"name": "Shell", "commands": ["completion"]},

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from slipstream.api import DeadLetterItem, FetchedMessage, LogMessage
 
-NOT_FOUND, CONFLICT, UNREACHABLE, OVERLOADED, INTERRUPTED = 3, 4, 5, 6, 130
+NOT_ALL_DONE, NOT_FOUND, CONFLICT, UNREACHABLE, OVERLOADED, INTERRUPTED = 1, 3, 4, 5, 6, 130
 
 EXIT_CODES = """[bold]Exit codes:[/] 0 done, 1 refused or not all done, 2 typed wrongly, 3 there is no such thing,
 4 it does not fit the state of things, 5 no server there or it cannot answer now, 6 the server asks to wait,

@@ -18,6 +18,7 @@ from slipstream.client.events import Events
 from slipstream.client.groups import Groups
 from slipstream.client.log import Log
 from slipstream.client.once import Once
+from slipstream.client.operations import Operations
 from slipstream.client.produce import Produce
 from slipstream.client.producer import Producer, ProducerLimits
 from slipstream.client.retry import Retries
@@ -27,7 +28,7 @@ from slipstream.client.transport import Transport
 DEFAULT_URL = "http://127.0.0.1:8080"
 
 
-class AsyncClient(Topics, Produce, Consume, Log, Commits, Groups, DeadLetters, Once, Events):
+class AsyncClient(Topics, Produce, Consume, Log, Commits, Groups, Operations, DeadLetters, Once, Events):
     """Speaks to one server. It connects when it is first used, keeps its connections, and belongs to one event loop.
 
     Without a `url` it is the one in the environment variable SLIPSTREAM_URL, or else http://127.0.0.1:8080.

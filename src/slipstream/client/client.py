@@ -144,6 +144,14 @@ class Client:
     set_group_retry = _waits(AsyncClient.set_group_retry, _same)
     forget_group = _waits(AsyncClient.forget_group, _same)
 
+    message_state = _waits(AsyncClient.message_state, _same)
+    retry_now = _waits(AsyncClient.retry_now, _same)
+    reject_messages = _waits(AsyncClient.reject_messages, _same)
+    discard_messages = _waits(AsyncClient.discard_messages, _same)
+    extend_messages = _waits(AsyncClient.extend_messages, _same)
+    release_messages = _waits(AsyncClient.release_messages, _same)
+    release_owner = _waits(AsyncClient.release_owner, _same)
+
     dead_letters = _calls(AsyncClient.dead_letters, _iterated)
     dead_letter = _waits(AsyncClient.dead_letter, _same)
     redrive = _waits(AsyncClient.redrive, SyncRedrive)

@@ -90,6 +90,10 @@ class BrokerCollector(Collector):
             refused.add_metric([str(status)], count)
         yield refused
         router = self.router
+        operations = CounterMetricFamily("slipstream_operations", "Messages an operator helped", labels=["operation"])
+        for operation, count in broker.operations.totals.items():
+            operations.add_metric([operation], count)
+        yield operations
         totals = {
             "produced": ("Messages stored", broker.intake.produced_total),
             "deduplicated": ("Produces swallowed by an idempotency key", broker.intake.deduplicated_total),

@@ -43,6 +43,57 @@ def seek(page: Page, group: str) -> None:
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
+def action(page: Page, label: str, place: str) -> None:
+    page.get_by_role("button", name=f"{label} {place}", exact=True).click()
+
+
+def confirm(page: Page, label: str) -> None:
+    page.get_by_role("dialog").get_by_role("button", name=label, exact=True).click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_one_message_is_helped_from_the_list_of_what_is_in_flight(
+    open_page: OpenPage, shared: ServerProcess, busy: str
+) -> None:
+    who = {"topic": busy, "group": "billing", "owner": "worker-7"}
+    failed = {"partition": 0, "offset": 4, "reason": "boom", "delay_ms": 3_600_000, "traceback": "File shop.py"}
+    shared.post("/v2/nack", {**who, "messages": [failed]})
+    page = open_page(shared.base, f"#/groups/{busy}/billing")
+    action(page, "Attempts", "0/4")
+    expect(page.get_by_role("dialog")).to_contain_text("worker-7")
+    expect(page.get_by_role("dialog")).to_contain_text("boom")
+    confirm(page, "Close")
+    action(page, "Retry now", "0/4")
+    rows = page.get_by_role("region", name="in flight", exact=True).locator("tbody tr")
+    expect(rows).to_contain_text("due again")
+    action(page, "Reject", "0/4")
+    page.get_by_label("Reason").fill("no such customer")
+    confirm(page, "Move to the dead letters")
+    expect(page.get_by_text("Nothing is in flight")).to_be_visible()
+    (letter,) = shared.get("/v2/dead-letters", params={"topic": busy}).json()["dead_letters"]
+    assert letter["envelope"]["dlq"]["last_error"] == "boom | rejected by an operator: no such customer"
+
+
+def test_leases_are_released_one_by_one_and_all_of_a_worker(
+    open_page: OpenPage, shared: ServerProcess, busy: str
+) -> None:
+    fetch(shared, busy, "worker-8", 2)
+    page = open_page(shared.base, f"#/groups/{busy}/billing")
+    action(page, "Release", "0/4")
+    expect(page.get_by_role("dialog")).to_contain_text("the attempt does not count")
+    confirm(page, "Release the lease")
+    rows = page.get_by_role("region", name="in flight", exact=True).locator("tbody tr")
+    expect(rows.filter(has_text="due again")).to_have_count(1)
+    page.get_by_role("button", name="Release all of a worker").click()
+    page.get_by_role("dialog").get_by_label("Worker").select_option("worker-8")
+    confirm(page, "Release its leases")
+    expect(rows.filter(has_text="due again")).to_have_count(3)
+    action(page, "Discard", "0/5")
+    confirm(page, "Discard the message")
+    expect(rows).to_have_count(2)
+    assert state(shared, busy)["lag"] == 5
+
+
 def test_all_groups_are_listed_with_how_far_they_are(open_page: OpenPage, shared: ServerProcess, busy: str) -> None:
     page = open_page(shared.base, f"#/groups?search={busy}")
     row = page.get_by_role("row").filter(has=page.get_by_role("link", name="billing"))

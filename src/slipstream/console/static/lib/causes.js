@@ -2,10 +2,15 @@
 
 const SEPARATOR = " | "; // between the errors of the attempts, as the broker keeps them
 
-/** The errors of all attempts that are still known, oldest first. */
-export const errorsOf = (letter) => letter.envelope.dlq.last_error.split(SEPARATOR).filter(Boolean);
+const split = (text) => text.split(SEPARATOR).filter(Boolean);
 
-export const lastError = (letter) => errorsOf(letter).at(-1) ?? "";
+/** The errors of all attempts that are still known, oldest first. */
+export const errorsOf = (letter) => split(letter.envelope.dlq.last_error);
+
+/** The newest of the errors that the broker has joined. */
+export const lastOf = (text) => split(text).at(-1) ?? "";
+
+export const lastError = (letter) => lastOf(letter.envelope.dlq.last_error);
 
 /** `order 17 of 0b1c…: timed out after 30 s` and its sisters become one. */
 const fold = (text) => text.replace(/\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b|\b(?=[a-f]*\d)[0-9a-f]{8,}\b/gi, "#").replace(/\d+(?:[.,:]\d+)*/g, "#");

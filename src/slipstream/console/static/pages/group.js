@@ -1,6 +1,7 @@
 // One group of a topic: how far it is in each partition, what it has in flight, and moving it.
 
 import { get, path } from "../lib/api.js";
+import { lastOf } from "../lib/causes.js";
 import { h, mount } from "../lib/dom.js";
 import { count, plural, rate, span } from "../lib/format.js";
 import { every } from "../lib/live.js";
@@ -9,6 +10,7 @@ import { to } from "../lib/router.js";
 import { isOnNats } from "../lib/server.js";
 import { forgetGroup, pauseGroup, resumeGroup, seekGroup } from "../parts/group_forms.js";
 import { lagBar, lagLegend, oldest, stateTag, withStill } from "../parts/lag.js";
+import { messageActions, releaseOwner } from "../parts/message_actions.js";
 import { act, errorBox } from "../parts/notice.js";
 import { since } from "../parts/since.js";
 import { skeleton, table } from "../parts/table.js";
@@ -23,6 +25,8 @@ export async function show(root, { parts: [topic, group], signal }) {
     pause: async () => (await pauseGroup(state.info)) && look(),
     resume: async (event) => (await act(event, () => resumeGroup(state.info), (words) => words)) && look(),
     seek: async () => (await seekGroup(state.info)) && look(),
+    release: async () => (await releaseOwner(state.info)) && look(),
+    changed: () => look(),
     forget: async () => {
       if (await forgetGroup(state.info)) location.hash = to("groups");
     },
@@ -57,7 +61,7 @@ function draw(topic, group, { info, partitions, error }, actions) {
           info.lost ? h("p", { class: "warn-line" }, `${plural(info.lost, "message")} were removed by retention before this group had finished them.`) : null,
           progress(info, partitions),
           consumers(info),
-          inFlight(info),
+          inFlight(info, actions),
         ]
       : error
         ? null
@@ -138,20 +142,22 @@ function consumers(info) {
 
 const STATES = { leased: "on lease", waiting: "waits for its next attempt", ready: "due again" };
 
-function inFlight(info) {
+function inFlight(info, actions) {
   const shown = info.messages;
+  const canHelp = !isOnNats();
   return h(
     "section",
     { "aria-labelledby": "flight" },
-    h("h2", { id: "flight" }, "In flight and retrying ", shown.length < info.in_flight + (info.retrying ?? 0) ? h("span", { class: "soft" }, `the first ${count(shown.length)} of ${count(info.in_flight + (info.retrying ?? 0))}`) : null),
+    h("h2", { id: "flight" }, "In flight and retrying ", shown.length < info.in_flight + (info.retrying ?? 0) ? h("span", { class: "soft" }, `the first ${count(shown.length)} of ${count(info.in_flight + (info.retrying ?? 0))}`) : null, canHelp && shown.some((each) => each.state === "leased") ? h("button", { type: "button", class: "quiet", onclick: actions.release }, "Release all of a worker") : null),
     table(
       [
         { label: "Message", value: (each) => h("a", { href: to("topics", info.topic, each.partition, each.offset) }, `${each.partition}/${each.offset}`) },
         { label: "State", value: (each) => h("span", { class: `tag ${each.state === "leased" ? "good" : "warn"}` }, STATES[each.state]) },
-        { label: "Owner", value: (each) => (each.owner ? h("code", {}, each.owner) : "–") },
+        { label: "Worker", value: (each) => (each.owner ? h("code", {}, each.owner) : "–") },
         { label: "Left", number: true, value: (each) => (each.state === "ready" ? "–" : until(each.until_ms, each.state === "leased" ? "run out" : "due")) },
         { label: "Attempts", number: true, value: (each) => count(each.attempts) },
-        { label: "Last error", class: "wide", value: (each) => each.last_error },
+        { label: "Last error", class: "wide", value: (each) => lastOf(each.last_error) },
+        ...(canHelp ? [{ label: "", value: (each) => messageActions(info, each, actions.changed) }] : []),
       ],
       shown,
       { label: "in flight", key: (each) => `${each.partition}/${each.offset}`, empty: info.lag ? "Nothing is in flight: nobody has fetched what waits." : "Nothing is in flight, and nothing waits." },

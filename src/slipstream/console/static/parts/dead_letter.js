@@ -13,6 +13,7 @@ import { facts, keyOf, travels, when } from "./message.js";
 const REASONS = {
   max_attempts: (attempts) => `${attempts === 1 ? "its only attempt" : `all ${count(attempts)} attempts`} failed`,
   rejected: (attempts) => `at attempt ${count(attempts)} its consumer said that no further would help`,
+  rejected_by_operator: (attempts) => `an operator rejected it${attempts ? ` after ${plural(attempts, "attempt")}` : " before its first attempt"}`,
   deadline_exceeded: (attempts) => `its deadline passed while it was waiting${attempts ? `, after ${plural(attempts, "attempt")}` : ""}`,
 };
 
