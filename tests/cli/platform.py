@@ -34,9 +34,15 @@ class Platform(Program):
 
     def __init__(self, data: Path, *options: str, **environment: str) -> None:
         self.data = data
-        command = [sys.executable, "-m", "slipstream", "up", "--data", str(data), *PORTS, *options]
         # A part that a busy machine lets end slowly is no part that has to be killed.
-        super().__init__(command, plain_environment(**{"UP_STOP_TIMEOUT_MS": "100000"} | environment))
+        more = {"UP_STOP_TIMEOUT_MS": "100000"} | environment
+        super().__init__(self.command("up", "--data", str(data), *PORTS, *options), self.environment(**more))
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "slipstream", *arguments]
+
+    def environment(self, **more: str) -> dict[str, str]:
+        return plain_environment(**more)
 
     def file(self) -> PartsFile:
         found = board.read(self.data / "up" / "parts.json")

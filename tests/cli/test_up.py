@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import socket
-import sys
 from pathlib import Path
 
 import httpx
@@ -23,8 +22,7 @@ from slipstream.demo.web import Web, write_files
 from slipstream.jobs.client import JobsClient
 from slipstream.up.plan import PORTS
 from slipstream.up.ports import free_port
-from tests.cli.platform import Platform, plain_environment, platform
-from tests.program import Program
+from tests.cli.platform import Platform, platform
 
 LIGHT = ("--without", "pipeline", "--without", "console")
 STARTED = r"slipstream demo, in another terminal"
@@ -184,25 +182,3 @@ def test_a_setting_of_its_own_that_makes_no_sense_is_refused(tmp_path: Path) -> 
     with platform(tmp_path, *LIGHT, UP_LOG_FILES="-1") as up:
         assert up.wait() == 2
     assert "UP_LOG_FILES" in up.said
-
-
-def test_a_part_whose_libraries_are_missing_is_left_out_with_a_word(tmp_path: Path) -> None:
-    """As where the package was installed without extras: the module cannot be found."""
-    script = "\n".join(
-        (
-            "from slipstream.up import plan",
-            "plan.EXTRAS['pipeline'] = ('pipeline', ('no_such_module',))",
-            "from slipstream.cli import main",
-            "main()",
-        )
-    )
-    leave = [word for name in ("console", "slips", "jobs", "downloads") for word in ("--without", name)]
-    command = [sys.executable, "-c", script, "up", "--data", str(tmp_path), "--port", "0", *leave]
-    program = Program(command, plain_environment())
-    try:
-        program.wait_for(STARTED)
-        assert "pipeline is left out: for it, pip install 'slipstream[pipeline]'" in program.said
-        program.process.send_signal(signal.SIGINT)
-        assert program.wait() == 0
-    finally:
-        program.kill()

@@ -46,7 +46,7 @@ async def looking(folder: Path, **settings: Any) -> AsyncIterator[Site]:
     path = folder / "slips.db"
     given = fast(store=str(path), retry_base_ms=60, **settings)
     async with open_shop(path, given) as shop:
-        slips = Slips(given, is_expected=True)
+        slips = Slips(given, is_expected=lambda: True)
         console = create_console(Sources(Numbers(), slips=slips))
         try:
             async with listening(console) as url:
@@ -237,7 +237,7 @@ async def test_slips_and_steps_are_found(tmp_path: Path) -> None:
 @in_loop
 async def test_a_store_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "slips.db"
-    slips = Slips(fast(store=str(path)), is_expected=True)
+    slips = Slips(fast(store=str(path)), is_expected=lambda: True)
     console = create_console(Sources(Numbers(), slips=slips))
     async with listening(console) as url:
         status, answer, _ = await ask(f"{url}/v2/slips")
@@ -246,7 +246,7 @@ async def test_a_store_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> No
         assert not path.exists(), "to look does not make one"
         with pytest.raises(Refused, match="SLIP_STORE"):
             await slips.look(Seen(now_ms=0))
-        assert await Slips(fast(store=str(path)), is_expected=False).look(Seen(now_ms=0)) == Seen(now_ms=0)
+        assert await Slips(fast(store=str(path)), is_expected=lambda: False).look(Seen(now_ms=0)) == Seen(now_ms=0)
         async with open_shop(path):
             status, answer, _ = await ask(f"{url}/v2/slips")
             assert (status, answer) == (200, {"slips": [], "more": False, "types": []})

@@ -10,8 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from slipstream.up import Part
-from slipstream.up import plan as planning
-from slipstream.up.plan import OPTIONAL, PORTS, Choices, console_url, hosts_of, missing_extra, plan
+from slipstream.up.plan import OPTIONAL, PORTS, Choices, console_url, hosts_of, plan
 
 DATA = Path("/srv/data")
 
@@ -98,12 +97,6 @@ def test_parts_that_listen_elsewhere_are_asked_there() -> None:
     assert found["broker"].health == "http://10.0.0.5:8080/health/ready"
     assert found["console"].url == "http://[fd00::1]:8070"
     assert found["slips"].environment["SLIPSTREAM_URL"] == "http://10.0.0.5:8080"
-
-
-def test_a_part_whose_libraries_are_missing_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [missing_extra(name) for name in PORTS] == [""] * len(PORTS)
-    monkeypatch.setitem(planning.EXTRAS, "pipeline", ("pipeline", ("no_such_module", "no_such_package.module")))
-    assert missing_extra("pipeline") == "pipeline"
 
 
 def test_every_part_logs_in_the_form_that_is_asked_for() -> None:

@@ -12,6 +12,8 @@ Level: TypeAlias = Literal["error", "warning", "notice"]
 
 PartState: TypeAlias = Literal["starting", "running", "crashed", "waiting", "stopped"]
 
+Source: TypeAlias = Literal["slips", "jobs", "tables"]
+
 HitKind: TypeAlias = Literal["slip", "job", "message", "topic", "group", "step", "table"]
 
 
@@ -82,6 +84,8 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     topics: list[TopicStats]
     still: list[StillGroup] = []
     """Groups that stand still for longer than `CONSOLE_STANDING_MS`."""
+    sources: list[Source] = []
+    """The sources that this console has beside the broker; it has no page for the others."""
 
 
 class OverviewQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,13 @@ import rich_click as click
 
 from slipstream.cli.observing import logging_options, observed
 from slipstream.cli.output import EXIT_CODES, answering
+from slipstream.extras import is_installed
 
 if TYPE_CHECKING:
     from slipstream.bus import BusSettings
     from slipstream.console import ConsoleSettings, Sources
     from slipstream.console.broker import BrokerStats
+    from slipstream.console.jobs import Jobs
     from slipstream.console.metrics import ConsoleMetrics
     from slipstream.console.nats import NatsTopics
     from slipstream.console.sources import Noun, Rest
@@ -29,9 +32,10 @@ if TYPE_CHECKING:
 def console(host: str | None, port: int | None, log_level: str, log_format: str) -> None:
     """Serve the console: a page in the browser for whoever looks after all of it, until SIGTERM or Ctrl-C.
 
-    What it shows is said by the environment, as for the other parts: the broker at SLIPSTREAM_URL, or NATS with
-    MESSAGE_BUS_DRIVER=nats; slips at SLIP_STORE, jobs at JOBS_URL with JOBS_TOKEN, tables at PIPELINE_TABLES. What is
-    not there is left out. A broker started with --console-url shows the same page at its own address.
+    The environment names what it shows, as for the other parts: the broker at SLIPSTREAM_URL, or NATS with
+    MESSAGE_BUS_DRIVER=nats; slips at SLIP_STORE, jobs at JOBS_URL with JOBS_TOKEN, tables at PIPELINE_TABLES. Jobs and
+    tables are left out if their extra, jobs or pipeline, is not installed. A broker started with --console-url shows
+    the same page at its own address.
 
     \b
     [bold]Examples[/]
@@ -47,21 +51,21 @@ def console(host: str | None, port: int | None, log_level: str, log_format: str)
 
 
 def _exit_code(error: Exception) -> int | None:
-    from slipstream import bus  # noqa: PLC0415
+    from slipstream import bus, slip  # noqa: PLC0415
     from slipstream.console import InvalidConsole  # noqa: PLC0415
-    from slipstream.jobs.errors import InvalidJobs  # noqa: PLC0415
-    from slipstream.pipeline.errors import InvalidPipeline  # noqa: PLC0415
-    from slipstream.slip import InvalidSlip  # noqa: PLC0415
 
-    codes: list[tuple[type[Exception], int]] = [
-        (InvalidConsole, 2),
-        (bus.InvalidArgument, 2),
-        (InvalidSlip, 2),
-        (InvalidJobs, 2),
-        (InvalidPipeline, 2),
-        (OSError, 1),
-    ]
-    return next((code for kind, code in codes if isinstance(error, kind)), None)
+    invalid: list[type[Exception]] = [InvalidConsole, bus.InvalidArgument, slip.InvalidSlip]
+    if is_installed("jobs"):
+        from slipstream.jobs.errors import InvalidJobs  # noqa: PLC0415
+
+        invalid.append(InvalidJobs)
+    if is_installed("pipeline"):
+        from slipstream.pipeline.errors import InvalidPipeline  # noqa: PLC0415
+
+        invalid.append(InvalidPipeline)
+    if isinstance(error, tuple(invalid)):
+        return 2
+    return 1 if isinstance(error, OSError) else None
 
 
 async def _run(settings: ConsoleSettings) -> None:
@@ -74,11 +78,9 @@ async def _run(settings: ConsoleSettings) -> None:
 
 def sources_of(settings: ConsoleSettings) -> Sources:
     """As the environment names them."""
-    from slipstream import bus, jobs, slip  # noqa: PLC0415
+    from slipstream import bus, slip  # noqa: PLC0415
     from slipstream.console import Sources  # noqa: PLC0415
-    from slipstream.console.decoded import Decoder  # noqa: PLC0415
     from slipstream.console.health import Probes  # noqa: PLC0415
-    from slipstream.console.jobs import Jobs  # noqa: PLC0415
     from slipstream.console.logs import PartLogs  # noqa: PLC0415
     from slipstream.console.metrics import metrics_in  # noqa: PLC0415
     from slipstream.console.parts import PartsFile  # noqa: PLC0415
@@ -90,16 +92,14 @@ def sources_of(settings: ConsoleSettings) -> Sources:
     stats, more, rest = _broker(settings, on_bus)
     return Sources(
         stats,
-        slips=Slips(slip.load_settings({}), is_expected=_is_named("SLIP_STORE"), failed_ms=settings.dead_letters_ms),
-        jobs=Jobs(
-            settings.jobs_url,
-            settings.jobs_token,
-            failed_ms=settings.failed_jobs_ms,
-            is_expected=_is_named("JOBS_URL"),
-            timeout_ms=settings.answer_timeout_ms,
+        slips=Slips(
+            slip.load_settings({}),
+            is_expected=_expected("SLIP_STORE", "slips", settings),
+            failed_ms=settings.dead_letters_ms,
         ),
+        jobs=_jobs(settings),
         tables=_tables(settings, stats.ends, metrics),
-        more=[Decoder(jobs.load_settings({}).namespace, on_bus.prefix), Probes(), *more],
+        more=[*_decoder(on_bus), Probes(), *more],
         parts=PartsFile(settings.parts, is_current),
         logs=PartLogs(settings.parts),
         rest=rest,
@@ -125,11 +125,34 @@ def _broker(settings: ConsoleSettings, on_bus: BusSettings) -> tuple[BrokerStats
     return BrokerStats(settings.url), [], forwarder
 
 
-def _tables(settings: ConsoleSettings, ends: Ends, metrics: ConsoleMetrics) -> TablesFolder | None:
-    """None where what reads tables is not installed."""
-    from slipstream.cli.table_folder import has_libraries  # noqa: PLC0415
+def _jobs(settings: ConsoleSettings) -> Jobs | None:
+    """Return None if the client of the jobs service is not installed."""
+    if not is_installed("jobs"):
+        return None
+    from slipstream.console.jobs import Jobs  # noqa: PLC0415
 
-    if not has_libraries():
+    return Jobs(
+        settings.jobs_url,
+        settings.jobs_token,
+        failed_ms=settings.failed_jobs_ms,
+        is_expected=_expected("JOBS_URL", "jobs", settings),
+        timeout_ms=settings.answer_timeout_ms,
+    )
+
+
+def _decoder(on_bus: BusSettings) -> list[Noun]:
+    """Return an empty list if the message types of jobs are not installed."""
+    if not is_installed("jobs"):
+        return []
+    from slipstream import jobs  # noqa: PLC0415
+    from slipstream.console.decoded import Decoder  # noqa: PLC0415
+
+    return [Decoder(jobs.load_settings({}).namespace, on_bus.prefix)]
+
+
+def _tables(settings: ConsoleSettings, ends: Ends, metrics: ConsoleMetrics) -> TablesFolder | None:
+    """Return None if the libraries that read tables are not installed."""
+    if not is_installed("pipeline"):
         return None
     from slipstream.console.tables import TablesFolder  # noqa: PLC0415
     from slipstream.pipeline.settings import load_settings  # noqa: PLC0415
@@ -137,5 +160,18 @@ def _tables(settings: ConsoleSettings, ends: Ends, metrics: ConsoleMetrics) -> T
     return TablesFolder(Path(load_settings({}).tables), settings, ends, metrics)
 
 
-def _is_named(variable: str) -> bool:
-    return bool(os.environ.get(variable, "").strip())
+def _expected(variable: str, part: str, settings: ConsoleSettings) -> Callable[[], bool]:
+    """Return a function that says whether it is a problem if the source that the variable names is missing.
+
+    Beside `slipstream up` it is one only while the part runs: it may be left out, or still be starting, and a part that
+    has crashed is a problem of its own."""
+    from slipstream.up import board  # noqa: PLC0415
+
+    def is_expected() -> bool:
+        started = board.read(Path(settings.parts)) if settings.parts else None
+        if started is None:
+            return is_named
+        return any(each.name == part and each.state == "running" for each in started.parts)
+
+    is_named = bool(os.environ.get(variable, "").strip())
+    return is_expected

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import rich_click as click
 
+from slipstream.cli.extras import need_extras
 from slipstream.cli.output import UNREACHABLE, answering
 
 EXIT_CODES = """[bold]Exit codes:[/] 0 everything was as it should be, 1 something was not, 5 a part does not answer,
@@ -39,13 +40,7 @@ def demo(data: Path, no_pipeline: bool) -> None:
       slipstream demo
       slipstream demo --no-pipeline
     """
-    from slipstream.up.plan import missing_extra  # noqa: PLC0415 - --help needs none of it
-
-    if missing := sorted({extra for name in ("slips", "jobs") if (extra := missing_extra(name))}):
-        raise click.ClickException(
-            f"this needs libraries that are not installed: pip install 'slipstream[{','.join(missing)}]'"
-        )
-
+    need_extras("the scenes of this demonstration", "jobs", "slip")
     from slipstream.bus import BusUnavailable  # noqa: PLC0415
     from slipstream.cli.demo_scenes import play  # noqa: PLC0415
     from slipstream.client import ConnectionFailed, SlipstreamError  # noqa: PLC0415

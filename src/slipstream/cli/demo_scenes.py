@@ -19,9 +19,10 @@ from slipstream.demo.orders import TOPIC, Orders, bill, redrive
 from slipstream.demo.scene import SceneFailed
 from slipstream.demo.slips import Slips, send
 from slipstream.demo.web import HOST, Web, write_files
+from slipstream.extras import install_command, is_installed
 from slipstream.jobs.client import JobsClient
 from slipstream.up.guard import Guard
-from slipstream.up.plan import PORTS, missing_extra
+from slipstream.up.plan import PORTS
 
 SCENE_S = 60.0
 
@@ -32,8 +33,8 @@ async def play(output: Output, data: Path, *, with_pipeline: bool) -> None:
     """Raises SceneFailed, and what clients raise."""
     show, guard = DemoShow(output), Guard()
     run = f"demo-{secrets.token_hex(3)}"
-    if with_pipeline and (extra := missing_extra("pipeline")):
-        show.say(f"there will be no tables: for them, pip install 'slipstream[{extra}]'")
+    if with_pipeline and not is_installed("pipeline"):
+        show.say(f"there will be no tables; to add them: {install_command('pipeline')}")
         with_pipeline = False
     try:
         async with found_or_started(data, guard, show.say) as place:

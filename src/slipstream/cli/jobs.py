@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import rich_click as click
 
+from slipstream.cli.extras import require_extra
 from slipstream.cli.jobs_backfill import backfill
 from slipstream.cli.jobs_dlq import dlq, replay
 from slipstream.cli.jobs_operator import cleanup, health, list_jobs, logs, rebuild, status
 from slipstream.cli.jobs_run import provision, run, serve, worker
 from slipstream.cli.jobs_submit import submit
 from slipstream.cli.jobs_watch import watch
-
-EXTRA = "download jobs need libraries that are not installed: pip install 'slipstream[jobs]'"
 
 
 @click.group()
@@ -23,8 +20,6 @@ def jobs() -> None:
     [bold]run[/] does all of it in one process; [bold]serve[/] and [bold]worker[/] share a bus that is elsewhere. The
     other commands ask the service, at --service or JOBS_URL.
     """
-    if any(importlib.util.find_spec(name) is None for name in ("obstore", "google", "google.protobuf")):
-        raise click.ClickException(EXTRA)
 
 
 for command in (
@@ -33,6 +28,7 @@ for command in (
     *(dlq, replay, cleanup, rebuild, health),
 ):
     jobs.add_command(command)
+require_extra(jobs, "download jobs", "jobs")
 
 click.rich_click.COMMAND_GROUPS["slipstream jobs"] = [
     {"name": "Run", "commands": ["run", "serve", "worker", "provision"]},

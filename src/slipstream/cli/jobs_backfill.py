@@ -12,6 +12,7 @@ import rich_click as click
 from rich.markup import escape
 from rich.progress import Progress, TextColumn, TimeRemainingColumn
 
+from slipstream.cli.extras import need_extras
 from slipstream.cli.jobs_process import check_bus, event_loop_run
 from slipstream.cli.jobs_run import (
     STOP,
@@ -22,7 +23,7 @@ from slipstream.cli.jobs_run import (
 )
 from slipstream.cli.jobs_service import DEFAULT_URL
 from slipstream.cli.jobs_service import exit_code as service_exit_code
-from slipstream.cli.jobs_spark import hush_java, need_spark, place, spark_settings, taken_out
+from slipstream.cli.jobs_spark import hush_java, place, spark_settings, taken_out
 from slipstream.cli.jobs_watch import Bar, Counts, Rate
 from slipstream.cli.observing import logging_options, observed
 from slipstream.cli.output import EXIT_CODES, Output, answering
@@ -68,7 +69,7 @@ def backfill(file: Path, job_type: str, tenant: str, service: str, token: str, *
       MESSAGE_BUS_DRIVER=nats slipstream jobs backfill resources.parquet --type photos
       MESSAGE_BUS_DRIVER=nats slipstream jobs backfill resources.parquet --type photos --master spark://10.0.0.9:7077
     """
-    need_spark()
+    need_extras("downloads on Spark", "pipeline")
     hush_java()
     spark_given = taken_out(given)
     with (

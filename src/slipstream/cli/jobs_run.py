@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import rich_click as click
 from rich.markup import escape
 
+from slipstream.cli.extras import need_extras
 from slipstream.cli.health import health_options, opened_health
 from slipstream.cli.jobs_process import check_bus, event_loop_run
-from slipstream.cli.jobs_spark import hush_java, need_spark, spark_exit_code, taken_out, work_on_spark
+from slipstream.cli.jobs_spark import hush_java, spark_exit_code, taken_out, work_on_spark
 from slipstream.cli.observing import logging_options, observed
 from slipstream.cli.output import EXIT_CODES, NOT_FOUND, UNREACHABLE, Output, answering
 from slipstream.cli.spark_options import spark_options
@@ -203,7 +204,7 @@ def _start_worker(given: dict[str, Any], health: Health) -> None:
 
 
 def _start_on_spark(given: dict[str, Any], spark_given: dict[str, Any], health: Health) -> None:
-    need_spark()
+    need_extras("downloads on Spark", "pipeline")
     hush_java()
     with answering(False, exit_code_on_spark) as output, _observed("downloads", given):
         settings = job_settings(given)

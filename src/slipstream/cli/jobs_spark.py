@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import rich_click as click
 from rich.markup import escape
 
 from slipstream.cli.jobs_process import event_loop_run
@@ -18,14 +16,7 @@ if TYPE_CHECKING:
     from slipstream.jobs.settings import JobSettings
     from slipstream.pipeline.settings import PipelineSettings
 
-EXTRA = "downloads on Spark need libraries that are not installed: pip install 'slipstream[jobs,pipeline]'"
 SPARK_OPTIONS = ("master", "remote", "spark_conf")
-
-
-def need_spark() -> None:
-    """Raises ClickException where it is not installed."""
-    if any(importlib.util.find_spec(name) is None for name in ("pyspark", "pyarrow")):
-        raise click.ClickException(EXTRA)
 
 
 def hush_java() -> None:

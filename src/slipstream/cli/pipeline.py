@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import rich_click as click
 
+from slipstream.cli.extras import require_extra
 from slipstream.cli.pipeline_backfill import backfill
 from slipstream.cli.pipeline_maintain import maintain
 from slipstream.cli.pipeline_prepare import prepare
@@ -11,7 +12,6 @@ from slipstream.cli.pipeline_replay import replay
 from slipstream.cli.pipeline_report import report
 from slipstream.cli.pipeline_rerun import rerun
 from slipstream.cli.pipeline_run import run
-from slipstream.cli.spark_options import need_pipeline
 
 
 @click.group()
@@ -20,8 +20,8 @@ def pipeline() -> None:
 
     [bold]run[/] keeps the tables up to date; `slipstream table` looks at them, without Spark.
     """
-    need_pipeline()
 
 
 for command in (run, backfill, replay, rerun, maintain, report, prepare):
     pipeline.add_command(command)
+require_extra(pipeline, "tables and Spark", "pipeline")

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from slipstream import references
+from slipstream.cli.extras import need_extras
 from slipstream.cli.output import Output, answering, client_advice
 from slipstream.cli.pipeline_run import stopping
 from slipstream.cli.slip_store import exit_code as slip_exit_code
 from slipstream.cli.slip_store import slip_settings
-from slipstream.cli.spark_options import need_pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +32,7 @@ def run_on_spark(
     references: Sequence[str], *, once: bool, store: str | None, given: dict[str, Any], health: Health
 ) -> None:
     """Until SIGTERM or Ctrl-C; then what is under way may finish."""
-    need_pipeline()
+    need_extras("steps on Spark", "pipeline")
     from slipstream.bus import load_settings as bus_settings  # noqa: PLC0415 - --help needs none of this
     from slipstream.pipeline.session import spark_session  # noqa: PLC0415
     from slipstream.pipeline.settings import load_settings  # noqa: PLC0415

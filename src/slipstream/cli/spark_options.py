@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shlex
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -10,15 +9,6 @@ from typing import Any, TypeVar
 import rich_click as click
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
-
-
-EXTRA = "the pipeline needs libraries that are not installed: pip install 'slipstream[pipeline]'"
-
-
-def need_pipeline() -> None:
-    """Raises ClickException where Spark and what our part of it needs are not installed."""
-    if any(importlib.util.find_spec(name) is None for name in ("pyspark", "deltalake", "duckdb", "ptars")):
-        raise click.ClickException(EXTRA)
 
 
 def _joined(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> str | None:

@@ -14,8 +14,9 @@ import rich_click as click
 from rich.markup import escape
 
 from slipstream.cli.complete import complete_table
+from slipstream.cli.extras import require_extra
 from slipstream.cli.output import EXIT_CODES, Output, one_line
-from slipstream.cli.table_folder import need_libraries, on_tables
+from slipstream.cli.table_folder import on_tables
 from slipstream.cli.values import size_text
 from slipstream.durations import duration_text
 
@@ -35,7 +36,6 @@ def table() -> None:
 
     Needs no Spark and no Java, and may be used while the pipeline runs.
     """
-    need_libraries()
 
 
 @table.command("list", epilog=EXIT_CODES)
@@ -220,3 +220,6 @@ def _record(output: Output, columns: Sequence[str], row: Sequence[object]) -> No
 
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+require_extra(table, "tables", "pipeline")

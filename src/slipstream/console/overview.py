@@ -225,6 +225,7 @@ class Feed:
                 for each in self._groups
                 if each.still_ms >= self._sources.thresholds.standing_ms
             ],
+            sources=self._sources.named,
         )
 
     def topics(self) -> list[TopicStats]:

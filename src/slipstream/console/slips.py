@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -62,12 +62,12 @@ class Slips(Noun):
     what = "slips"
     link = "#/slips"
 
-    def __init__(self, settings: SlipSettings, *, is_expected: bool, failed_ms: int = 600_000) -> None:
+    def __init__(self, settings: SlipSettings, *, is_expected: Callable[[], bool], failed_ms: int = 600_000) -> None:
         self._settings = settings
         self._failed_ms = failed_ms
         """For how long it is told that one has failed."""
         self._is_expected = is_expected
-        """Whether somebody has named the store: that it is not there is something to tell then."""
+        """Returns whether it is a problem if there is no store."""
         self._opened: Oversight | None = None
         self._opening = asyncio.Lock()
         self._closing = contextlib.AsyncExitStack()
@@ -111,8 +111,7 @@ class Slips(Noun):
         return json_answer(shown)
 
     async def look(self, seen: Seen) -> Seen:
-        if self._opened is None and not self._is_expected:
-            # Nobody has said that there are any: none is no news.
+        if self._opened is None and not await asyncio.to_thread(self._is_expected):
             try:
                 await self._open()
             except (StoreMissing, InvalidSlip):

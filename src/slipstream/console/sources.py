@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from slipstream.api.events import Stats
 from slipstream.api.keys import KeyPlace
-from slipstream.api.overview import SearchHit
+from slipstream.api.overview import SearchHit, Source
 from slipstream.api.server import ServerCondition
 from slipstream.console.logs import PartLogs
 from slipstream.console.metrics import ConsoleMetrics
@@ -110,6 +110,12 @@ class Sources:
         self.look_ms = look_ms
         # In the broker's process nobody asks for them.
         self.metrics = metrics or ConsoleMetrics(CollectorRegistry())
+
+    @property
+    def named(self) -> list[Source]:
+        """The names of the optional sources that are there."""
+        there: dict[Source, Noun | None] = {"slips": self.slips, "jobs": self.jobs, "tables": self.tables}
+        return [name for name, noun in there.items() if noun is not None]
 
     @property
     def nouns(self) -> list[Noun]:

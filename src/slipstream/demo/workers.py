@@ -7,7 +7,7 @@ import re
 import zlib
 from typing import Any
 
-from slipstream.jobs.client import JobsClient, ServiceError, ServiceUnreachable
+from slipstream.extras import install_command, is_installed
 from slipstream.slip import Reject, StepFailed, Work, Worker
 
 worker = Worker("demo")
@@ -76,7 +76,12 @@ def _failures(work: Work) -> int:
 
 @worker.step("fetch")
 async def fetch(work: Work) -> dict[str, Any]:
-    """The attachment is downloaded by a job, once, however often this is tried."""
+    """Download the attachment with a job, once, however often the step is tried."""
+    if not is_installed("jobs"):
+        message = f"download jobs are not installed; to add them: {install_command('jobs')}"
+        raise StepFailed("jobs_missing", message, retryable=False)
+    from slipstream.jobs.client import JobsClient, ServiceError, ServiceUnreachable  # noqa: PLC0415 - an extra
+
     manifest = {"manifest_version": "v1", "resources": [{"id": "attachment", "url": work.payload["attachment"]}]}
     try:
         async with JobsClient(_jobs_url(), os.environ.get("JOBS_TOKEN", "")) as jobs:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,13 +29,8 @@ OPTIONAL = ("slips", "jobs", "downloads", "pipeline", "console")
 PORTS = {"broker": 8080, "console": 8070, "slips": 8071, "pipeline": 8072, "jobs": 8090, "downloads": 8091}
 """The usual ones; nats is where its clients look for it."""
 
-EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "slips": ("slip", ("yaml", "datalogic_py")),
-    "jobs": ("jobs", ("obstore", "google.protobuf")),
-    "downloads": ("jobs", ("obstore", "google.protobuf")),
-    "pipeline": ("pipeline", ("pyspark", "deltalake", "duckdb", "ptars")),
-}
-"""What has to be installed for a part, by the name of the extra and what it brings."""
+EXTRA_OF = {"slips": "slip", "jobs": "jobs", "downloads": "jobs", "pipeline": "pipeline"}
+"""Part → the extra that it needs."""
 
 _ASK = "mend it, and start again"
 
@@ -69,19 +63,6 @@ def hosts_of(environment: Mapping[str, str]) -> dict[str, str]:
     """Where parts are found that were told to listen elsewhere; who listens everywhere is found here."""
     named = {name: environment.get(variable, "").strip() for name, variable in HOSTS.items()}
     return {name: host for name, host in named.items() if host not in EVERYWHERE}
-
-
-def missing_extra(name: str) -> str:
-    """The extra that a part needs and that is not installed."""
-    extra, modules = EXTRAS.get(name, ("", ()))
-    return extra if any(not _is_installed(module) for module in modules) else ""
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # of a package that is not there itself
-        return False
 
 
 def plan(choices: Choices, environment: Mapping[str, str]) -> list[Part]:

@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Route, expect
 
 from tests.console.browser.conftest import DESK, PHONE, OpenPage, is_wider_than_its_window
+from tests.console.browser.site import Site
 from tests.server_process import ServerProcess
 
 PAGES = ["Overview", "Topics", "Groups", "Dead letters"]
@@ -19,6 +20,14 @@ def test_the_rail_leads_to_every_page(open_page: OpenPage, shared: ServerProcess
         page.get_by_role("navigation", name="Pages").get_by_role("link", name=name).click()
         expect(page.get_by_role("heading", level=1, name=name)).to_be_visible()
         expect(page).to_have_title(f"{name} · Slipstream")
+
+
+def test_the_rail_has_only_pages_whose_source_is_there(open_page: OpenPage, shared: ServerProcess, site: Site) -> None:
+    """A broker alone has no slips, jobs and tables: what is not installed is not there either."""
+    rail = open_page(shared.base).get_by_role("navigation", name="Pages").get_by_role("link")
+    expect(rail).to_have_text(PAGES)
+    rail = open_page(site.base).get_by_role("navigation", name="Pages").get_by_role("link")
+    expect(rail).to_contain_text([*PAGES, "Slips", "Jobs", "Pipeline"])
 
 
 @pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])

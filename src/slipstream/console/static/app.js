@@ -59,9 +59,15 @@ async function open() {
 
 // Rail
 
+/** Returns whether the console has what a page shows: jobs and tables may not be installed, or not known to it. */
+function hasSource(page) {
+  const source = { slips: "slips", jobs: "jobs", pipeline: "tables" }[page];
+  return !source || !overview.now || overview.now.sources.includes(source);
+}
+
 const rail = mount(document.getElementById("rail"), () => {
   const [current = ""] = parse(location.hash).parts;
-  return RAIL.map(([name, label, badge]) => {
+  return RAIL.filter(([name]) => hasSource(name) || name === current).map(([name, label, badge]) => {
     const number = badge && overview.now ? badge(overview.now) : 0;
     return h(
       "a",
