@@ -175,6 +175,7 @@ NOT_MIRRORED = {
     "docs/test_slips.py": "about the documentation",
     "docs/test_steps.py": "about the documentation",
     "docs/test_tables.py": "about the documentation",
+    "docs/test_tour.py": "about the documentation",
     "docs/test_up.py": "about the documentation",
     "examples/test_bus_app.py": "about the examples",
     "examples/test_chat.py": "about the examples",

@@ -1,6 +1,7 @@
 """A chat about an invented product: intent, retrieval, reply, formatter and egress, along a routing slip.
 
-    python examples/chat/app.py "how do I reset it?"      # router and workers in this process, on the embedded broker
+    python examples/chat/app.py "how do I reset it?"      # router and workers in this process, on the server that runs
+                                                          # here, or with the broker in this process as well
     python examples/chat/app.py                           # asks again and again, until Ctrl-D
     MESSAGE_BUS_DRIVER=nats python examples/chat/app.py   # the same on NATS; or http, or pubsub
     CHAT_STREAM=1 python examples/chat/app.py             # shows the pieces of a reply as they come
@@ -24,6 +25,10 @@ from terminal import NoAnswer, Terminal, lines
 from workers import make_worker, open_library
 
 ROUTES = Path(__file__).parent / "routes.yaml"
+
+# Topics and a store of its own: a router beside it, such as that of `slipstream up`, has other routes.
+os.environ.setdefault("BUS_PREFIX", "chat.")
+os.environ.setdefault("SLIP_STORE", "slipstream-data/chat.db")
 
 
 async def main(questions: list[str]) -> int:

@@ -23,5 +23,15 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def url_of(listener: socket.socket) -> str:
+    """Return the URL of the address that the socket is bound to."""
+    return _url(*listener.getsockname()[:2])
+
+
+def local_url_of(listener: socket.socket) -> str:
+    """Return the URL at which programs of this machine reach the socket."""
     host, port = listener.getsockname()[:2]
+    return _url({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)
+
+
+def _url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,8 +33,8 @@ def test_every_setting_comes_from_the_environment() -> None:
     assert load_settings({}, {"NATS_NKEY_SEED": "SUAM"}).nats_nkey_seed == "SUAM"
 
 
-def test_without_any_it_is_the_embedded_broker() -> None:
-    settings = load_settings({}, {})
+def test_without_any_it_is_the_embedded_broker(tmp_path: Path) -> None:
+    settings = load_settings({}, {"SLIPSTREAM_DATA": str(tmp_path)})
     assert settings.driver == "embedded"
     assert settings.prefix == ""
     assert settings.nats_jetstream is True
@@ -52,7 +53,7 @@ def test_what_is_given_wins_over_the_environment() -> None:
     [
         (
             {"MESSAGE_BUS_DRIVER": "kafka"},
-            "MESSAGE_BUS_DRIVER='kafka': there is embedded, memory, http",
+            "MESSAGE_BUS_DRIVER='kafka': there is auto, embedded, memory, http",
         ),
         ({"NATS_JETSTREAM": "perhaps"}, "NATS_JETSTREAM='perhaps': true or false is wanted"),
         ({"BUS_PREFIX": "two words."}, "BUS_PREFIX"),

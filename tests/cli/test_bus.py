@@ -24,6 +24,7 @@ from tests.bus.sites import make_site
 from tests.bus.sites.http import HttpSite
 from tests.bus.sites.site import Site
 from tests.client.loop import in_loop
+from tests.conftest import StartServer
 from tests.forked import Forked
 
 
@@ -181,6 +182,21 @@ def test_where_nobody_answers_a_tap_says_what_to_do() -> None:
     said = run("tap", variables=away, expect=5).stderr
     assert "slipstream serve" in said
     assert "secret" not in said
+
+
+def test_the_server_on_the_directory_is_found_and_the_doctor_says_so(tmp_path: Path, start_server: StartServer) -> None:
+    server = start_server(tmp_path)
+    found = run("doctor", variables={"SLIPSTREAM_DATA": str(tmp_path)}).stdout
+    assert f"engine: http, because MESSAGE_BUS_DRIVER is not set and a server runs at {server.base}" in found
+    assert found.endswith("http is well\n")
+
+
+@in_loop
+async def test_a_directory_that_an_application_has_open_is_no_problem(tmp_path: Path) -> None:
+    async with open_bus(driver="embedded", data=str(tmp_path)):
+        said = (await asyncio.to_thread(run, "doctor", variables={"SLIPSTREAM_DATA": str(tmp_path)})).stdout
+    assert "engine: embedded, because MESSAGE_BUS_DRIVER is not set and no server runs here" in said
+    assert "warning directory: the broker is inside an application" in said
 
 
 @pytest.mark.parametrize("command", ["tap", "doctor"])

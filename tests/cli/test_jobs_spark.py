@@ -72,5 +72,5 @@ def test_without_pyspark_it_says_what_to_install(command: list[str], table: Path
         env={**os.environ, "COLUMNS": "200"},
     )
     assert ran.returncode == 1
-    assert "pip install 'slipstream[jobs,pipeline]'" in ran.stderr
+    assert "pip install 'slipstream[pipeline]'" in ran.stderr
     assert "Traceback" not in ran.stderr

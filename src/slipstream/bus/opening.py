@@ -45,8 +45,9 @@ class Opening:
 def open_bus(
     settings: BusSettings | None = None, *, registry: CollectorRegistry | None = None, **given: Any
 ) -> Opening:
-    """A bus on the engine that the environment names (MESSAGE_BUS_DRIVER; the embedded broker if it does not), or as
-    `given`, such as `driver="nats", prefix="dev."`. Its metrics are in `registry`, Prometheus' usual one by default.
+    """A bus on the engine that the environment names (MESSAGE_BUS_DRIVER; else the server that runs here, or the
+    embedded broker), or as `given`, such as `driver="nats", prefix="dev."`. Its metrics are in `registry`, Prometheus'
+    usual one by default.
 
     Example:
         async with open_bus() as bus:
@@ -57,7 +58,9 @@ def open_bus(
     elif given:
         raise InvalidArgument("give settings, or single ones by name, and not both")
     else:
-        settings = load_settings(asdict(settings), {})  # whoever made them may not have checked them
+        usual = asdict(BusSettings())
+        # They may not have been checked. Those that are as usual count as not set: the engine may depend on it.
+        settings = load_settings({name: value for name, value in asdict(settings).items() if value != usual[name]}, {})
     return Opening(Bus(settings, make_driver(settings), registry))
 
 

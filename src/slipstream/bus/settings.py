@@ -6,6 +6,7 @@ embedded broker takes the `SLIPSTREAM_*` settings of `slipstream serve` besides.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
@@ -15,7 +16,7 @@ from slipstream.bus.errors import InvalidArgument
 from slipstream.bus.names import check_prefix
 from slipstream.variables import SettingInfo, describe, load, variable
 
-DriverName = Literal["embedded", "memory", "http", "nats", "pubsub"]
+DriverName = Literal["auto", "embedded", "memory", "http", "nats", "pubsub"]
 
 DAY_MS = 24 * 3600 * 1000
 
@@ -23,7 +24,13 @@ DAY_MS = 24 * 3600 * 1000
 class BusSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which engine, how to reach it, and how patient to be with it."""
 
-    driver: Annotated[DriverName, variable("MESSAGE_BUS_DRIVER", "The engine.")] = "embedded"
+    driver: Annotated[
+        DriverName,
+        variable(
+            "MESSAGE_BUS_DRIVER",
+            "The engine; `auto`: [the server that runs here](bus.md#which-engine), or else `embedded`.",
+        ),
+    ] = "auto"
     prefix: Annotated[str, variable("BUS_PREFIX", "Put before every topic, such as `dev.`")] = ""
     ensure: Annotated[
         bool, variable("BUS_ENSURE", "Make topics, streams and subscriptions that are missing; false: refuse.")
@@ -102,18 +109,26 @@ def describe_settings() -> Iterator[SettingInfo]:
 
 
 def load_settings(given: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> BusSettings:
-    """What is given by name, over what the environment says, over the defaults. An empty variable says nothing."""
+    """Return what is given by name, over what the environment says, over the defaults. An empty variable says nothing.
+
+    The driver of the result is never `auto`: the server that runs here is looked for."""
+    environment = os.environ if environment is None else environment
     settings = load(
         BusSettings,
         given,
         environment,
         whose="the bus",
         refuse=InvalidArgument,
-        reasons={"driver": "there is embedded, memory, http, nats and pubsub"},
+        reasons={"driver": "there is auto, embedded, memory, http, nats and pubsub"},
     )
     check_prefix(settings.prefix)
     if settings.nats_creds_path and settings.nats_nkey_seed:
         raise InvalidArgument("NATS_CREDS_PATH and NATS_NKEY_SEED are both set: a connection takes one of them")
     if bool(settings.nats_cert) != bool(settings.nats_key):
         raise InvalidArgument("NATS_CERT and NATS_KEY are a pair: set both, or neither")
-    return settings
+    if settings.driver != "auto":
+        return settings
+    from slipstream.bus.discovery import resolved  # noqa: PLC0415 - it loads the store, which others do without
+
+    set_there = {info.name for info in describe_settings() if environment.get(info.variable, "").strip()}
+    return resolved(settings, set_there | set(given))

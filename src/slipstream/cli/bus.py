@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import datetime as dt
 import functools
+import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -53,8 +54,8 @@ NOTHING_TO_TAP = (
 def bus() -> None:
     """Look at a message bus: what passes on it, and whether it is well.
 
-    Which one is said by the environment, as for the application: MESSAGE_BUS_DRIVER, BUS_PREFIX and what the driver
-    needs, such as SLIPSTREAM_URL or NATS_URL.
+    The environment names it, as for the application: MESSAGE_BUS_DRIVER, BUS_PREFIX and what the driver needs, such as
+    SLIPSTREAM_URL or NATS_URL. If it names no driver, the bus is the server that runs here, or the embedded broker.
     """
 
 
@@ -228,12 +229,29 @@ async def _examine(settings: BusSettings, output: Output) -> list[Finding]:
 
     colours = {"ok": "green", "warning": "yellow", "problem": "bold red"}
     findings = []
-    async for finding in examine(settings):
+    async for finding in _with_engine(settings, _is_engine_named(), examine(settings)):
         findings.append(finding)
         mark = f"[{colours[finding.verdict]}]{finding.verdict:7}[/]"
         if not output.as_json:
             output.out.print(f"{mark} {escape(_line(finding.what))}: {escape(_line(finding.text))}", soft_wrap=True)
     return findings
+
+
+def _is_engine_named() -> bool:
+    context = click.get_current_context(silent=True)
+    given = context.params.get("driver") if context is not None else None
+    return bool(given) or os.environ.get("MESSAGE_BUS_DRIVER", "").strip() not in {"", "auto"}
+
+
+async def _with_engine(settings: BusSettings, is_named: bool, found: AsyncIterator[Finding]) -> AsyncIterator[Finding]:
+    """Say first which engine it is, if nothing names one."""
+    from slipstream.bus import Finding  # noqa: PLC0415
+
+    if not is_named:
+        why = "no server runs here" if settings.driver == "embedded" else f"a server runs at {settings.url}"
+        yield Finding("ok", "engine", f"{settings.driver}, because MESSAGE_BUS_DRIVER is not set and {why}")
+    async for finding in found:
+        yield finding
 
 
 def _count(number: int, what: str) -> str:

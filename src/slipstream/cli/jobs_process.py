@@ -26,6 +26,7 @@ def check_bus(other: str) -> None:
     driver = load_settings({}).driver
     if driver in INSIDE:
         raise InvalidArgument(
-            f"MESSAGE_BUS_DRIVER is {driver}, whose broker is inside one process, and out of reach of {other} "
-            "elsewhere: run all of it with `slipstream jobs run`, or name a bus for several processes"
+            f"the bus is {driver}, whose broker is inside one process, and out of reach of {other} elsewhere: start a "
+            "server with `slipstream serve`, name another bus with MESSAGE_BUS_DRIVER, or run all of it in one process "
+            "with `slipstream jobs run`"
         )

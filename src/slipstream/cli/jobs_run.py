@@ -221,10 +221,26 @@ async def _serve(settings: JobSettings, output: Output, *, work: bool) -> None:
     from slipstream.jobs.server import listening  # noqa: PLC0415
     from slipstream.jobs.service import serving  # noqa: PLC0415
 
+    _check_port(settings)
+
     async with serving(settings, worker=work) as service, listening(service) as url:
         what = f", with a worker of {settings.concurrency} downloads at a time" if work else ""
         output.note(f"[dim]taking jobs at {escape(url)}/jobs on the {service.bus.driver} bus{what}; {STOP}[/]")
         await service.bus.until_stopped()
+
+
+def _check_port(settings: JobSettings) -> None:
+    """Raise InvalidJobs if the port is taken, before a second service takes messages of the first."""
+    from slipstream import listening  # noqa: PLC0415
+    from slipstream.jobs.errors import InvalidJobs  # noqa: PLC0415
+
+    try:
+        listening.listen(settings.host, settings.port).close()
+    except OSError as error:
+        raise InvalidJobs(
+            f"{settings.host}:{settings.port} cannot be listened at: {error.strerror}; if it is a jobs service, as "
+            "beside `slipstream up`, use it with `slipstream jobs submit`, else choose another port with JOBS_PORT"
+        ) from error
 
 
 async def _work(settings: JobSettings, output: Output, health: Health) -> None:

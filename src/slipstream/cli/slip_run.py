@@ -47,7 +47,8 @@ def run(references: tuple[str, ...], routes: str | None, **given: Any) -> None:
     """Run a router and workers in one process, until SIGTERM or Ctrl-C; then what is under way may finish.
 
     Each MODULE:NAME is a Worker, or the Router if there are no --routes; modules are looked for here first. The bus is
-    that of the environment (MESSAGE_BUS_DRIVER). With the embedded broker, one process for all is the only way.
+    that of the environment (MESSAGE_BUS_DRIVER; else the server that runs here). With the embedded broker, one process
+    for all is the only way.
 
     \b
     [bold]Examples[/]
@@ -162,8 +163,9 @@ def _check_bus(alone: str) -> None:
     if driver in INSIDE:
         others = "workers" if alone == "Router" else "a router"
         raise InvalidArgument(
-            f"MESSAGE_BUS_DRIVER is {driver}, whose broker is inside one process, and out of reach of {others} "
-            "elsewhere: run all of them together with `slipstream slip run`, or name a bus for several processes"
+            f"the bus is {driver}, whose broker is inside one process, and out of reach of {others} elsewhere: start a "
+            "server with `slipstream serve`, name another bus with MESSAGE_BUS_DRIVER, or run all of it in one process "
+            "with `slipstream slip run`"
         )
 
 

@@ -178,12 +178,12 @@ def serve(config: ServerConfig) -> None:
     gc.collect()
     gc.freeze()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(config, engine, router))
+        runner.run(_serve(config, engine, router, store))
     if engine.trouble is not None:
         raise engine.trouble
 
 
-async def _serve(config: ServerConfig, engine: Engine, router: RouterHook | None) -> None:
+async def _serve(config: ServerConfig, engine: Engine, router: RouterHook | None, store: Store) -> None:
     engine.start(asyncio.get_running_loop())
     console = None if config.console is None else config.console(engine)
     server = Server(engine, config.limits, router, config.shutdown_timeout_ms, console=console)
@@ -193,6 +193,7 @@ async def _serve(config: ServerConfig, engine: Engine, router: RouterHook | None
     except BaseException:
         await server.close()
         raise
+    store.announce_address(listening.local_url_of(listener))
     await server.answer(listener)
     log.info("stopped: the directory is free")
 

@@ -3,7 +3,7 @@
 A shared journal takes every change with group commit; a compactor turns closed journal files into Arrow segments, one
 per range of a partition, and writes a checkpoint, so that memory and recovery time stay bounded.
 
-    DIR/LOCK                                   held by the process that runs on the directory, whose token it has
+    DIR/LOCK                                   held by the process that runs on the directory: its token and address
     DIR/journal-000000000007                   commits since the last checkpoints
     DIR/checkpoint-000000000007                state and list of segments as of the start of that journal file
     DIR/segments/3-orders/0/0000000000000000-512.arrow   topic id and name, partition, first record and count

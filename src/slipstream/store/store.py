@@ -355,3 +355,7 @@ class Store:
                 self.compactor.close()
         finally:
             self._lock.release()
+
+    def announce_address(self, address: str) -> None:
+        """Write the URL of the server that runs on the directory, for programs that look for it there."""
+        self._lock.announce_address(address)

@@ -17,6 +17,8 @@ __all__ = ["Delivery", "Driver", "Finding", "Outgoing", "Source", "Stored", "Top
 def make_driver(settings: BusSettings) -> Driver:
     """The driver the settings name. It connects when it is opened."""
     match settings.driver:
+        case "auto":
+            raise InvalidArgument("these settings name no engine yet: make them with load_settings")
         case "embedded" | "memory":
             from slipstream.bus.drivers.embedded import EmbeddedDriver  # noqa: PLC0415
 

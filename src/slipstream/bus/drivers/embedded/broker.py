@@ -21,6 +21,10 @@ REQUEST_OVERHEAD_BYTES = 64 << 10
 _private = itertools.count()
 
 
+class DirectoryBusy(BusUnavailable):
+    """Another process, or another event loop of this one, runs on the data directory."""
+
+
 class EmbeddedBroker(NamedTuple):
     engine: Engine
     message_bytes_max: int
@@ -89,10 +93,10 @@ async def acquire(settings: BusSettings) -> Tenancy:
         await tenancy.opened()
     except DirectoryInUse as error:
         if any(other is not loop and where == place for other, where in list(_brokers)):
-            raise BusUnavailable(
+            raise DirectoryBusy(
                 f"{place} is open in another event loop of this process: use its bus, or MESSAGE_BUS_DRIVER=http"
             ) from error
-        raise BusUnavailable(f"{error}; if that is a slipstream serve, use it: MESSAGE_BUS_DRIVER=http") from error
+        raise DirectoryBusy(f"{error}; if that is a server, use it: MESSAGE_BUS_DRIVER=http") from error
     except (ForeignDirectory, OSError) as error:
         raise BusUnavailable(f"the embedded broker cannot be opened: {error}") from error
     except Damaged as error:

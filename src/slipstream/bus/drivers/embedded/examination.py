@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from slipstream.broker import Topic
 from slipstream.bus.drivers.driver import Finding
-from slipstream.bus.drivers.embedded.broker import MEMORY
+from slipstream.bus.drivers.embedded.broker import MEMORY, DirectoryBusy
 from slipstream.bus.errors import BusUnavailable
 from slipstream.bus.names import DEAD_LETTER_SUFFIX
 from slipstream.bus.settings import BusSettings
+from slipstream.store.lock import holder_address
 
 if TYPE_CHECKING:
     from slipstream.bus.drivers.embedded.driver import EmbeddedDriver
@@ -29,6 +30,12 @@ async def examination(driver: EmbeddedDriver, settings: BusSettings, prefix: str
         return
     try:
         await driver.open()
+    except DirectoryBusy as error:
+        if holder_address(directory):
+            yield Finding("problem", "directory", str(error))
+            return
+        yield Finding("warning", "directory", f"the broker is inside an application: {error}")
+        return
     except BusUnavailable as error:
         yield Finding("problem", "directory", str(error))
         return
