@@ -37,6 +37,7 @@ MAY_NOT_KNOW: dict[str, set[str]] = {
     "durations": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
     "variables": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
     "extras": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
+    "program_log": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
     "references": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
     "threads": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
     "endings": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},

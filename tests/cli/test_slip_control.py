@@ -225,3 +225,6 @@ async def test_an_event_is_submitted_through_the_store_and_cancelled(slips: Slip
         assert "c-7 is over" in slips.refused("cancel", "c-7", expect=4)
         assert "cancelled: no more" in slips.said("show", "c-7")
         assert "is no JSON" in slips.refused("submit", "loan.v1", "{", expect=2)
+        said = slips.refused("submit", "laon.v1", expect=2)
+        assert "no router has a route for events of type 'laon.v1' (did you mean loan.v1 or lonely.v1?)" in said
+        assert "there are routes for loan.v1, lonely.v1, " in said

@@ -21,7 +21,7 @@ PARTS = [
     Part(name="broker", command=("x",), url="http://127.0.0.1:8080"),
     Part(name="pipeline", command=("x",), url="http://127.0.0.1:8072", patience="it takes a while"),
 ]
-URL = "http://127.0.0.1:8080/console/"
+URL = "http://127.0.0.1:8080/"
 
 
 class Terminal:

@@ -122,7 +122,7 @@ async def test_an_answer_that_is_none_of_ours_is_said_to_be_so(shared: ServerPro
         between(shared.base, answer(200, b"<html>", Content_Type="text/html")) as middle,
         AsyncClient(middle.url) as client,
     ):
-        with pytest.raises(SlipstreamError, match="is this a Slipstream server"):
+        with pytest.raises(SlipstreamError, match="if it is not a Slipstream broker that answers, set SLIPSTREAM_URL"):
             await client.topics()
 
 
@@ -178,8 +178,20 @@ async def test_a_refusal_that_cannot_be_read_is_still_one(shared: ServerProcess,
     """Whatever else is raised here is raised in the loops of workers, which would end."""
     refusing = answer(503, body, Content_Type=kind)
     async with between(shared.base, refusing) as middle, AsyncClient(middle.url, retry_for_ms=0) as client:
-        with pytest.raises(Unavailable, match="nothing that explains it"):
+        with pytest.raises(Unavailable, match="and no reason"):
             await client.topics()
+
+
+@in_loop
+async def test_another_program_at_the_address_is_said_to_be_no_broker(shared: ServerProcess) -> None:
+    page = answer(404, b"<h1>not found</h1>", Content_Type="text/html")
+    async with between(shared.base, page) as middle, AsyncClient(middle.url, retry_for_ms=0) as client:
+        with pytest.raises(NotFound) as refused:
+            await client.topics()
+    assert str(refused.value) == (
+        f"something that is not a Slipstream broker answers at {middle.url}: /v2/topics was answered with 404 and no "
+        "reason; set SLIPSTREAM_URL, or --server, to the address of the broker"
+    )
 
 
 @pytest.mark.parametrize("body", [b"\x81\xa1\xff\xc0", b"\x81\xa1x" + b"\x91" * 100_000])

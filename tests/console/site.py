@@ -147,7 +147,7 @@ class ConsoleProcess(Program):
         command = [sys.executable, "-m", "slipstream", "console", "--port", "0", *arguments]
         super().__init__(command, {**kept, "NO_COLOR": "1", **variables}, folder)
         self.client = httpx.Client(timeout=30, verify=False)
-        self.base = self.wait_for(r"the console is at (http://.*?)/console/")[1]
+        self.base = self.wait_for(r"(?:the console is at|listening on) (http://.*?)/?$")[1]
 
     def get(self, path: str, **how: Any) -> httpx.Response:
         return self.client.get(self.base + path, **how)

@@ -69,4 +69,4 @@ async def test_a_browser_at_the_root_is_led_to_the_page_and_a_program_is_told() 
         async with session.get(url, headers={"Accept": "text/html"}, allow_redirects=False) as answer:
             assert (answer.status, answer.headers["Location"]) == (307, "/console/")
         async with session.get(url, headers={"Accept": "application/json"}) as answer:
-            assert (answer.status, (await answer.json())["error"]) == (404, "NOT_FOUND")
+            assert (answer.status, (await answer.json())["console"]) == (200, "/console/")

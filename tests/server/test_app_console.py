@@ -10,13 +10,20 @@ from tests.conftest import StartServer
 from tests.server_process import ServerProcess
 
 
-def test_a_browser_is_sent_to_the_page_and_nobody_else_is(shared: ServerProcess) -> None:
+def test_a_browser_is_sent_to_the_page_and_a_program_learns_what_answers(shared: ServerProcess) -> None:
     browser = {"Accept": "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"}
     answer = shared.get("/", headers=browser, follow_redirects=False)
     assert (answer.status_code, answer.headers["Location"]) == (307, "/console/")
     for accept in ("*/*", "application/json", ""):
         answer = shared.get("/", headers={"Accept": accept}, follow_redirects=False)
-        assert (answer.status_code, answer.json()["error"]) == (404, "NOT_FOUND")
+        assert answer.status_code == 200
+        assert answer.json() == {
+            "service": "slipstream",
+            "version": __version__,
+            "console": "/console/",
+            "calls": "/v2/openapi.json",
+        }
+    assert shared.client.head(f"{shared.base}/").status_code == 200
     page = shared.get("/", headers=browser, follow_redirects=True)
     assert page.headers["Content-Type"] == "text/html; charset=utf-8"
     assert "default-src 'none'" in page.headers["Content-Security-Policy"]
@@ -63,7 +70,8 @@ def test_a_stream_of_the_overview_does_not_keep_the_server_from_ending(server: S
 
 def test_without_a_console_there_is_none(start_server: StartServer) -> None:
     server = start_server("--no-console")
-    for path in ("/", "/console/", "/v2/overview", "/v2/parts"):
+    assert "console" not in server.get("/", headers={"Accept": "text/html"}, follow_redirects=False).json()
+    for path in ("/console/", "/v2/overview", "/v2/parts"):
         answer = server.get(path, headers={"Accept": "text/html"}, follow_redirects=False)
         assert (answer.status_code, answer.json()["error"]) == (404, "NOT_FOUND")
     assert server.get("/v2/server").status_code == 200

@@ -84,8 +84,8 @@ def test_a_nats_that_runs_already_is_not_started() -> None:
 
 def test_the_console_is_where_the_broker_is_and_on_nats_where_it_is_itself() -> None:
     choices = Choices(data=DATA, ports=PORTS)
-    assert console_url(choices) == "http://127.0.0.1:8080/console/"
-    assert console_url(replace(choices, bus="nats")) == "http://127.0.0.1:8070/console/"
+    assert console_url(choices) == "http://127.0.0.1:8080/"
+    assert console_url(replace(choices, bus="nats")) == "http://127.0.0.1:8070/"
     assert console_url(replace(choices, bus="nats", without=frozenset({"console"}))) == ""
 
 

@@ -73,7 +73,7 @@ async def _run(settings: ConsoleSettings) -> None:
     from slipstream.console.server import listen, serve  # noqa: PLC0415
 
     made = create_console(sources_of(settings))
-    await serve(made, listen(settings.host, settings.port))
+    await serve(made, listen(settings.host, settings.port, announce=not settings.parts))
 
 
 def sources_of(settings: ConsoleSettings) -> Sources:

@@ -274,7 +274,9 @@ async def submit(
     correlation_id: str,
     source: str,
 ) -> None:
-    """Hand a new event to the router, through the store: also where the bus is inside another process.
+    """Submit a new event through the store, also if the bus is inside another process.
+
+    An event of a type that no running router has a route for is refused. Without a running router it waits for one.
 
     \b
     [bold]Examples[/]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 import msgspec
+from msgspec.structs import replace
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.spinner import Spinner
@@ -138,7 +139,13 @@ class UpShow:
         else:
             self._page.line(name, line)
 
+    def _shown(self, status: PartStatus) -> PartStatus:
+        """The console has one address for people: where its page is. That of its process is for the broker."""
+        is_page = status.name == "console" and self._console_url
+        return replace(status, url=self._console_url) if is_page else status
+
     def changed(self, status: PartStatus) -> None:
+        status = self._shown(status)
         if self._panel is not None:
             self._panel.changed(status)
         before = self._told.get(status.name)
@@ -158,6 +165,7 @@ class UpShow:
 
     def started(self, parts: Sequence[PartStatus]) -> None:
         self._has_started = True
+        parts = [self._shown(status) for status in parts]
         for status in parts:
             if status.state == "running":  # how it has started is of no interest when it crashes, some day
                 self._held.pop(status.name, None)

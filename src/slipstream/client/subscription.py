@@ -50,7 +50,8 @@ class Subscription:
 
     async def run(self) -> None:
         """Until it is told to stop and the handlers have finished."""
-        log.info("working on %s as %s, %d at a time", self.route, self._client.owner, self.route.concurrency)
+        where, owner = self._client._transport.shown, self._client.owner
+        log.info("working on %s at %s as %s, %d at a time", self.route, where, owner, self.route.concurrency)
         renewal = asyncio.create_task(self._renew())
         try:
             await self._pull()
@@ -83,6 +84,7 @@ class Subscription:
 
     async def _pull(self) -> None:
         failures = 0
+        is_connected = False
         while not self._stopping.is_set():
             free = self.route.concurrency - len(self._runs)
             if free <= 0:
@@ -90,26 +92,30 @@ class Subscription:
                 continue
             began = time.monotonic()
             try:
-                messages = await self._fetch(free)
+                # The first answer comes at once: whoever starts a worker wants to know whether it is connected.
+                messages = await self._fetch(free, self._poll_ms if is_connected else 0)
             except SlipstreamError as error:
                 failures += 1
                 self._complain(error, failures)
                 await self._pause(self._client.retries.endless_pause_ms(failures, error))
                 continue
-            if failures:
+            is_first, is_connected = not is_connected, True
+            if is_first:
+                log.info("%s: connected%s", self.route, "" if messages else ", waiting for messages")
+            elif failures:
                 log.info("%s: going on", self.route)
-                failures = 0
+            failures = 0
             for message in messages:
                 self._begin(message)
-            if not messages:
+            if not messages and not is_first:
                 # A server of ours waits with such an answer; who does not is not to be asked without a pause.
                 left_ms = self._poll_ms - (time.monotonic() - began) * 1000
                 await self._pause(min(NOTHING_PAUSE_MS, max(0, left_ms)))
 
-    async def _fetch(self, free: int) -> list[AsyncMessage]:
+    async def _fetch(self, free: int, wait_ms: int) -> list[AsyncMessage]:
         """Not cancelled by a stop, because what is in the answer would then be on lease to nobody: it ends soon by
         itself. Only who gives up does not wait for it."""
-        self._fetching = asyncio.create_task(self._client._fetch(self._request(free), ONCE))
+        self._fetching = asyncio.create_task(self._client._fetch(self._request(free, wait_ms), ONCE))
         try:
             await asyncio.wait({self._fetching})
         except asyncio.CancelledError:
@@ -117,14 +123,14 @@ class Subscription:
             raise
         return [] if self._fetching.cancelled() else self._fetching.result()
 
-    def _request(self, free: int) -> FetchRequest:
+    def _request(self, free: int, wait_ms: int) -> FetchRequest:
         route = self.route
         return FetchRequest(
             topic=route.topic,
             group=route.group,
             owner=self._client.owner,
             max_messages=free,
-            wait_ms=self._poll_ms,
+            wait_ms=wait_ms,
             lease_ms=route.lease_ms,
             retry=route.retry,
         )

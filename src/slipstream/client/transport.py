@@ -40,6 +40,9 @@ _encode = msgspec.msgpack.Encoder().encode
 _sleep = asyncio.sleep
 
 
+OTHER_ADDRESS = "set SLIPSTREAM_URL, or --server, to the address of the broker"
+
+
 class Answer(msgspec.Struct, frozen=True):
     status: int
     headers: Mapping[str, str]
@@ -222,7 +225,8 @@ def _reason(error: Exception) -> str:
 
 def nonsense(what: str, error: Exception) -> SlipstreamError:
     return SlipstreamError(
-        f"the answer to {what} makes no sense: {error}; is this a Slipstream server with /v2?", status=HTTPStatus.OK
+        f"the answer to {what} makes no sense: {error}; if it is not a Slipstream broker that answers, {OTHER_ADDRESS}",
+        status=HTTPStatus.OK,
     )
 
 
@@ -279,7 +283,10 @@ def _refusal(answer: Answer, target: URL) -> SlipstreamError:
     # In milliseconds if the server is ours, in seconds or as a date if somebody before it answers.
     retry_after_ms = max(0, refused.retry_after_ms) or _retry_after_ms(answer.headers.get("Retry-After", ""))
     if not refused.message:
-        text = f"{target.path} was answered with {answer.status} and nothing that explains it"
+        text = f"{target.path} was answered with {answer.status} and no reason"
+        if answer.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+            where = target.origin()
+            text = f"something that is not a Slipstream broker answers at {where}: {text}; {OTHER_ADDRESS}"
         refused = msgspec.structs.replace(refused, message=text)
     return refusal(answer.status, refused, retry_after_ms)
 

@@ -19,6 +19,7 @@ from slipstream.client.errors import InvalidArgument
 from slipstream.client.route import Handler, Route
 from slipstream.client.subscription import Subscription
 from slipstream.outcome import Retry
+from slipstream.program_log import log_to_stderr
 
 log = logging.getLogger(__name__)
 
@@ -115,7 +116,10 @@ class Worker:
         return register
 
     def run(self) -> None:
-        """Works until a signal says stop. For the main thread of a program; `serve` is for those with a loop."""
+        """Work until a signal says stop. For the main thread of a program; `serve` is for those with a loop.
+
+        Unless the program has configured logging, what the worker logs is written to stderr."""
+        log_to_stderr()
         asyncio.run(self._run())
 
     async def _run(self) -> None:

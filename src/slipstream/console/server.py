@@ -59,13 +59,18 @@ async def serve(console: Console, listener: socket.socket) -> None:
         await console.close()
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Raises InvalidConsole."""
+def listen(host: str, port: int, *, announce: bool = True) -> socket.socket:
+    """Open the port. `announce` logs the address of the page: beside `slipstream up`, people use the broker's.
+
+    Raises InvalidConsole."""
     try:
         listener = listening.listen(host, port)
     except OSError as error:
         raise InvalidConsole(
             f"{host}:{port} cannot be listened at: {error.strerror}; choose another with --port, or stop what is there"
         ) from error
-    log.info("the console is at %s/console/", listening.url_of(listener))
+    if announce:
+        log.info("the console is at %s/", listening.url_of(listener))
+    else:
+        log.info("listening on %s", listening.url_of(listener))
     return listener

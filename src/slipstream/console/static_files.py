@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
+
+from slipstream import __version__
 
 FOLDER = Path(__file__).parent / "static"
 
@@ -24,17 +25,17 @@ class _Files(StaticFiles):
 
 def static_routes(folder: Path = FOLDER) -> list[BaseRoute]:
     return [
-        Route("/", _to_the_page_for_browsers, methods=["GET"]),
+        Route("/", _show_front, methods=["GET"]),
         Route("/console", _to_the_page, methods=["GET"]),
         Mount("/console", _Files(directory=folder, html=True, check_dir=False)),
     ]
 
 
-async def _to_the_page_for_browsers(request: Request) -> Response:
-    """As the broker does it: to programs nothing is here."""
+async def _show_front(request: Request) -> Response:
+    """Redirect browsers to the page, and tell programs what answers here, as the broker does."""
     if "text/html" in request.headers.get("accept", ""):
         return await _to_the_page(request)
-    raise HTTPException(404)
+    return JSONResponse({"service": "slipstream console", "version": __version__, "console": "/console/"})
 
 
 async def _to_the_page(request: Request) -> Response:

@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from slipstream import __version__
 from slipstream.engine import Engine, Redrives
 from slipstream.limits import Limits
 from slipstream.server.metrics import Metrics
@@ -73,11 +74,19 @@ def create_app(
         conditions = [f"{condition.text}: {condition.detail}" for condition in engine.conditions]
         return JSONResponse({"status": "ready"} | ({"conditions": conditions} if conditions else {}))
 
+    async def show_front(request: Request) -> Response:
+        """Redirect browsers to the console, and tell programs what answers here."""
+        if console is not None and "text/html" in request.headers.get("accept", ""):
+            return RedirectResponse("/console/", 307)
+        links = {"console": "/console/"} if console is not None else {}
+        return JSONResponse({"service": "slipstream", "version": __version__, **links, "calls": "/v2/openapi.json"})
+
     by_path: dict[str, dict[str, Endpoint]] = {}
     for endpoint in COLD:
         by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
     app = Starlette(
         routes=[
+            Route("/", show_front, methods=["GET"]),
             Route("/metrics", show_metrics, methods=["GET"]),
             Route("/health/live", is_live, methods=["GET"]),
             Route("/health/ready", is_ready, methods=["GET"]),
@@ -117,19 +126,13 @@ def _route(path: str, endpoints: dict[str, Endpoint], engine: Engine, limits: Li
 def _console_routes(console: Console) -> list[Route]:
     paths = dict.fromkeys(endpoint.path for endpoint in CONSOLE)
     return [
-        Route("/", _ToTheConsole()),
-        *(Route(path, console) for path in (*paths, "/console", "/console/{path:path}")),
+        Route(path, console)
+        for path in (
+            *paths,
+            "/console",
+            "/console/{path:path}",
+        )
     ]
-
-
-class _ToTheConsole:
-    """For browsers. To programs nothing is here, as ever, whatever the method."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope)
-        is_browser = request.method in {"GET", "HEAD"} and "text/html" in request.headers.get("accept", "")
-        answer = RedirectResponse("/console/", 307) if is_browser else await _not_found(request, HTTPException(404))
-        await answer(scope, receive, send)
 
 
 async def _not_found(request: Request, _: Exception) -> Response:

@@ -15,6 +15,7 @@ from slipstream.slip.dead_letter import DeadLetter, event_of
 from slipstream.slip.errors import InvalidSlip, NothingKept, RunAgain
 from slipstream.slip.event import Event, RoutingStep, Status, decode
 from slipstream.slip.identity import identity
+from slipstream.slip.known_types import check_type
 from slipstream.slip.ledger import End, Held, Ledger, Outcome
 from slipstream.slip.routes.duration import seconds as in_seconds
 from slipstream.slip.settings import SlipSettings, load_settings
@@ -103,7 +104,10 @@ class Control:
         await self._store.schedule(QUEUE, errand_timer(timer_id, clock.now_ms(), signal))
 
     async def submit(self, event: Event) -> None:
-        """As `submit` does over the bus: the router takes it up when it next looks."""
+        """Submit an event through the store; a router takes it when it next looks.
+
+        Raises InvalidSlip if routers are at work, and none has a route for its type."""
+        await check_type(self._store, event.type)
         timer_id = f"submit:{event.envelope.correlation_id}:{secrets.token_hex(8)}"
         await self._store.schedule(QUEUE, errand_timer(timer_id, clock.now_ms(), Begin(event)))
 

@@ -22,6 +22,7 @@ from slipstream.slip.identity import identity
 from slipstream.slip.incoming import receive, receive_signal
 from slipstream.slip.itinerary import Itinerary
 from slipstream.slip.kit import Kit
+from slipstream.slip.known_types import KnownTypes
 from slipstream.slip.planning import PLANNED, Planning, Unplannable
 from slipstream.slip.retries import early_ms
 from slipstream.slip.routes.table import RouteTable
@@ -122,6 +123,7 @@ class RunningRouter:
         self._routing = Routing(self._kit, self._planning)
         self._timers = Timers(store, QUEUE, self._run_errand, settings)
         self._tracker = Tracker(store, settings) if router.track else None
+        self._known_types = KnownTypes(store, self._types, check_s=settings.poll_ms / 1000)
         self._tasks: list[asyncio.Task[None]] = []
         self._subscriptions: list[Subscription] = []
 
@@ -134,6 +136,8 @@ class RunningRouter:
             self._subscriptions.append(await self._tracker.start(self._bus))
         self._tasks.append(asyncio.create_task(self._timers.run()))
         self._tasks.append(asyncio.create_task(self._kit.unserved.run()))
+        await self._known_types.publish()
+        self._tasks.append(asyncio.create_task(self._known_types.run()))
         routes = self._router.routes
         if isinstance(routes, WatchedRoutes):
             if self._router.names_file:
@@ -143,8 +147,12 @@ class RunningRouter:
 
     async def stop(self) -> None:
         await end_tasks(*self._tasks)
+        await self._known_types.withdraw()
         drain_s = self._bus.settings.drain_timeout_ms / 1000
         await asyncio.gather(*(subscription.close(drain_s) for subscription in self._subscriptions))
+
+    def _types(self) -> tuple[str, ...]:
+        return (*self._router.table.types, *(pattern for pattern, _ in self._router.planners))
 
     # Messages
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
 from slipstream.bus import Bus, open_bus
+from slipstream.program_log import log_to_stderr
 from slipstream.slip.errors import InvalidSlip
 from slipstream.slip.settings import SlipSettings, load_settings
 from slipstream.slip.store import Store, open_store
@@ -26,7 +27,10 @@ def run(*services: Service) -> None:
 
     Example:
         run(Router("routes.yaml"), worker)
+
+    Unless the program has configured logging, what it logs is written to stderr.
     """
+    log_to_stderr()
     asyncio.run(_run(services))
 
 

@@ -86,8 +86,8 @@ def plan(choices: Choices, environment: Mapping[str, str]) -> list[Part]:
 def console_url(choices: Choices) -> str:
     """Where a person looks; empty where there is no page. The broker's page has less on it without a console beside."""
     if choices.bus == "slipstream":
-        return f"{_url(choices, 'broker')}/console/"
-    return "" if "console" in choices.without else f"{_url(choices, 'console')}/console/"
+        return f"{_url(choices, 'broker')}/"
+    return "" if "console" in choices.without else f"{_url(choices, 'console')}/"
 
 
 def _url(choices: Choices, name: str) -> str:

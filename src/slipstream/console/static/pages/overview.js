@@ -82,7 +82,7 @@ function parts(found) {
       { label: "State", value: (part) => h("span", { class: `state ${part.state === "running" ? "good" : part.state === "starting" ? "" : "bad"}` }, h("span", { class: "dot", "aria-hidden": "true" }), words[part.state] ?? part.state) },
       { label: "Since", value: (part) => since(part.since_ms) },
       { label: "Restarts", number: true, value: (part) => count(part.restarts) },
-      { label: "Where", value: (part) => (part.url ? h("code", {}, part.url) : "–") },
+      { label: "Where", value: (part) => (part.url ? h("code", {}, part.name === "console" ? `${location.origin}/` : part.url) : "–") },
       { label: "", class: "wide", value: (part) => part.reason || "" },
     ],
     found,
