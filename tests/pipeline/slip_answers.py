@@ -338,7 +338,9 @@ def run_lineage(events: Iterable[Row], steps: Iterable[Row]) -> list[Row]:
 
 
 def stuck_slips(runs: Iterable[Row], since: dt.datetime) -> list[Row]:
-    """Of which nothing was told after that time."""
+    """Return those of which nothing was told after that time, but for those that wait as they should."""
+    runs = list(runs)
+    parents = {run["parent"] for run in runs if run["state"] == "under way"}
     return [
         {
             "correlation_id": run["correlation_id"],
@@ -351,4 +353,6 @@ def stuck_slips(runs: Iterable[Row], since: dt.datetime) -> list[Row]:
         }
         for run in runs
         if run["state"] == "under way" and run["last_at"] < since
+        if run["last_kind"] != "waiting"
+        if run["last_kind"] != "forked" or run["correlation_id"] not in parents
     ]

@@ -141,10 +141,16 @@ def test_a_slip_is_stuck_if_it_is_under_way_and_nothing_was_told_for_long() -> N
             told("started", 0, "a", correlation_id="old"),
             told("started", 10, "b", correlation_id="new"),
             told("completed", 0, correlation_id="over"),
+            told("waiting", 0, "manager", correlation_id="approval"),
+            told("forked", 0, "both", correlation_id="parent"),
+            told("planned", 0, correlation_id="parent/both/left", parent="parent"),
+            told("waiting", 0, "clerk", correlation_id="parent/both/left"),
+            told("forked", 0, "join", correlation_id="joining"),
         ]
     )
     assert [(row["correlation_id"], row["step"], row["kind"], row["since"]) for row in stuck_slips(runs, at(10))] == [
-        ("old", "a", "started", at(0))
+        ("old", "a", "started", at(0)),
+        ("joining", "join", "forked", at(0)),
     ]
 
 

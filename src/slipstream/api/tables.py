@@ -22,6 +22,8 @@ class TableSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Messages that the query behind it has not read yet; null where nobody knows."""
     trouble: str = ""
     """Why it cannot be read; empty where it can."""
+    is_daily: bool = False
+    """Each row is about a whole day: `newest_ms` is the beginning of the latest."""
 
 
 class TableList(msgspec.Struct, frozen=True):

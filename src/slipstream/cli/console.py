@@ -12,7 +12,7 @@ import rich_click as click
 
 from slipstream.cli.observing import logging_options, observed
 from slipstream.cli.output import EXIT_CODES, answering
-from slipstream.extras import is_installed
+from slipstream.extras import can_read_tables, is_installed
 
 if TYPE_CHECKING:
     from slipstream.bus import BusSettings
@@ -152,7 +152,7 @@ def _decoder(on_bus: BusSettings) -> list[Noun]:
 
 def _tables(settings: ConsoleSettings, ends: Ends, metrics: ConsoleMetrics) -> TablesFolder | None:
     """Return None if the libraries that read tables are not installed."""
-    if not is_installed("pipeline"):
+    if not can_read_tables():
         return None
     from slipstream.console.tables import TablesFolder  # noqa: PLC0415
     from slipstream.pipeline.settings import load_settings  # noqa: PLC0415

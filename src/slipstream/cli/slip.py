@@ -62,7 +62,11 @@ async def show(store: Store, settings: SlipSettings, output: Output, correlation
 
 
 @slip.command("list", epilog=EXIT_CODES)
-@click.option("--stuck", is_flag=True, help="Those under way that have not moved for a while, the longest first.")
+@click.option(
+    "--stuck",
+    is_flag=True,
+    help="Only slips that have not moved for a while, though they wait for nobody.",
+)
 @click.option("--for", "unmoved_ms", type=Duration(), help="With --stuck: how long that is; also SLIP_STUCK_AFTER_MS.")
 @click.option("--failed", is_flag=True, help="Those that are dead letters.")
 @click.option("--branches", is_flag=True, help="Also the branches of parallel steps, which are messages of their own.")
@@ -102,7 +106,7 @@ async def list_slips(
             output.json({**plain, "going": standing.going, "at": standing.step, "reason": _reason(standing)})
     elif not found:
         output.say(
-            f"nothing is stuck: whatever is under way has moved in the last {duration_text(unmoved_ms)}"
+            f"nothing is stuck: all slips have moved in the last {duration_text(unmoved_ms)}, or wait by design"
             if stuck
             else "no message has failed, of those that are kept"
             if failed

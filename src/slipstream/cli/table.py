@@ -19,6 +19,7 @@ from slipstream.cli.output import EXIT_CODES, Output, one_line
 from slipstream.cli.table_folder import on_tables
 from slipstream.cli.values import size_text
 from slipstream.durations import duration_text
+from slipstream.extras import can_read_tables
 
 if TYPE_CHECKING:
     from slipstream.pipeline.looking import Answer, TableInfo, Tables
@@ -43,7 +44,8 @@ def table() -> None:
 def list_tables(tables: Tables, output: Output) -> None:
     """List the tables: how large each is, how fresh, and how far.
 
-    FRESH is how long ago the newest of its rows is from; BATCH is the last of each query that the table has.
+    FRESH is how long ago the newest of its rows is from, or the day that it is about. BATCH is the last of each query
+    that the table has.
     """
     infos = [tables.info(name) for name in tables.names]
     if output.as_json:
@@ -75,6 +77,8 @@ def list_tables(tables: Tables, output: Output) -> None:
 def _fresh(info: TableInfo) -> str:
     if info.newest is None:
         return "-"
+    if info.is_daily:
+        return f"{info.newest:%Y-%m-%d}"
     ago_ms = (dt.datetime.now(dt.UTC) - info.newest) / dt.timedelta(milliseconds=1)
     return f"{duration_text(ago_ms)} ago" if ago_ms >= 0 else f"in {duration_text(-ago_ms)}"
 
@@ -222,4 +226,4 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-require_extra(table, "tables", "pipeline")
+require_extra(table, "tables", "pipeline", can_read_tables)

@@ -35,7 +35,6 @@ from slipstream.console.problems import PausedStep, Seen, SlipSeen, SlipsSeen, U
 from slipstream.console.sources import Noun
 from slipstream.slip import Event, InvalidSlip, Signal, SlipSettings, clock
 from slipstream.slip.oversight import (
-    WAITING,
     DoesNotFit,
     Listed,
     NotKnown,
@@ -124,11 +123,10 @@ class Slips(Noun):
             unserved = await slips.unserved()
         now_ms = clock.now_ms()
         lately = [each for each in failed.slips if each.tracked.moved_ms >= now_ms - self._failed_ms]
-        still = [each for each in stuck.slips if each.timeline.standing.going not in {*WAITING, "paused", "branches"}]
         return replace(
             seen,
             slips=SlipsSeen(
-                stuck=tuple(_seen(each, now_ms) for each in still),
+                stuck=tuple(_seen(each, now_ms) for each in stuck.slips),
                 more_stuck=stuck.more,
                 waiting=tuple(sorted((_seen(each, now_ms) for each in waiting.slips), key=lambda each: -each.for_ms)),
                 more_waiting=waiting.more,

@@ -193,6 +193,7 @@ def _summary(info: TableInfo, lag: int | None) -> TableSummary:
         written_ms=round(info.changed_at.timestamp() * 1000),
         batch=max(info.batches.values(), default=None),
         lag=lag,
+        is_daily=info.is_daily,
     )
 
 

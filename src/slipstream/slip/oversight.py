@@ -144,7 +144,7 @@ class Oversight:
             one = await self.find(each.slip)
             if one is None or (one.parent and not branches) or not _is_of(kind, one):
                 continue
-            if kind == "stuck" and await self._is_left_over(one):
+            if kind == "stuck" and (_waits_as_designed(one) or await self._is_left_over(one)):
                 continue
             found.append(Listed(each, one))
             if len(found) > limit:
@@ -225,6 +225,15 @@ class Oversight:
 
 def _is_of(kind: Kind, one: Timeline) -> bool:
     return kind != "waiting" or one.standing.going in WAITING or _any_branch(one, lambda each: _is_of(kind, each))
+
+
+def _waits_as_designed(one: Timeline) -> bool:
+    """Return whether a person, a signal or the end of a pause is awaited, here or in all branches that are left.
+
+    A router ends such a wait at its deadline, so the slip is not stuck."""
+    if one.standing.going == "branches":
+        return _any_branch(one, lambda each: True) and not _any_branch(one, lambda each: not _waits_as_designed(each))
+    return one.standing.going in {*WAITING, "paused"}
 
 
 def _any_branch(one: Timeline, holds: Callable[[Timeline], bool]) -> bool:

@@ -171,7 +171,7 @@ def test_where_tables_are_empty_there_are_words(tmp_path: Path) -> None:
         "No task was given up",
         "There are no jobs yet",
         "No tenant has used anything yet",
-        "something was told lately",
+        "has moved lately, or waits for a person",
         "No run was told of yet",
         "16 tables",
     ):
@@ -234,3 +234,13 @@ def test_a_clock_that_is_ahead_does_not_move_the_rest_out_of_sight(tmp_path: Pat
     ahead = END + dt.timedelta(days=400)
     make_table(tmp_path, "step_metrics", [{"step": "x", "minute": ahead, "attempts": 1, "errors": 0}])
     assert "2026-03-14 12:09:00 to 2026-03-14 15:09:00" in Page(render(Tables(tmp_path), now=END)).text
+
+
+def test_the_time_that_a_person_takes_is_no_step(tmp_path: Path) -> None:
+    minute = {"minute": END, "attempts": 1, "errors": 0, "runs": 1}
+    times = [{**minute, "step": "charge", "p95_ms": 40.0}, {**minute, "step": "manager", "p95_ms": 7_200_000.0}]
+    make_table(tmp_path, "step_metrics", times)
+    make_table(tmp_path, "slip_events", [{"kind": "waiting", "step": "manager", "date": END.date(), "timestamp": END}])
+    text = Page(render(Tables(tmp_path), now=END)).text
+    assert "p95 of the slowest step, charge" in text
+    assert "manager" not in text

@@ -18,6 +18,7 @@ from slipstream.pipeline.looking.engine import Engine, View, quoted, read
 from slipstream.pipeline.looking.far_time import FarDate, FarTime, python_values
 from slipstream.pipeline.looking.meaning import meaning
 from slipstream.pipeline.tables import TABLES
+from slipstream.pipeline.tables.columns import DAY
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +46,9 @@ class TableInfo(msgspec.Struct, frozen=True):
     bytes: int
     files: int
     newest: dt.datetime | None
-    """Of its time column; of a day, its beginning."""
+    """The latest value of its time column; of a day, its beginning."""
+    is_daily: bool
+    """The time column holds days: the newest row may be of today, whatever the hour."""
     version: int
     batches: dict[str, int]
     """Query → the last of its batches that the table has."""
@@ -105,6 +108,7 @@ class Tables:
             bytes=sum(action["size_bytes"] for action in actions),
             files=len(actions),
             newest=self._newest(name) if rows else None,
+            is_daily=known is not None and known.columns.field(known.time).type == DAY,
             version=handle.version(),
             batches=self._batches(name),
             changed_at=dt.datetime.fromtimestamp(handle.history(1)[0]["timestamp"] / 1000, dt.UTC),

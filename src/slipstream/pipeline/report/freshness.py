@@ -6,10 +6,8 @@ from typing import Any
 
 from slipstream.pipeline.looking import TableInfo
 from slipstream.pipeline.report.html import Child, Html, behind, join, table, tag
-from slipstream.pipeline.report.seen import Seen
+from slipstream.pipeline.report.seen import AT_WORK, Seen
 from slipstream.pipeline.report.words import ago_text, bytes_text, count_text, ms_text, some, time_text
-from slipstream.pipeline.tables import TABLES
-from slipstream.pipeline.tables.columns import DAY
 
 
 def head(seen: Seen) -> Html:
@@ -26,8 +24,8 @@ def _tiles(seen: Seen) -> Html:
     (jobs,) = seen.rows("SELECT count(*) AS going FROM job_snapshots WHERE ended_at IS NULL")
     (stuck,) = seen.rows("SELECT count(*) AS slips FROM stuck_slips")
     slow = seen.rows(
-        f"""SELECT step, quantile_cont(p95_ms, 0.5) AS ms FROM step_metrics WHERE {seen.within} AND p95_ms IS NOT NULL
-            GROUP BY step ORDER BY ms DESC LIMIT 1"""
+        f"""SELECT step, quantile_cont(p95_ms, 0.5) AS ms FROM step_metrics
+            WHERE {seen.within} AND p95_ms IS NOT NULL AND {AT_WORK} GROUP BY step ORDER BY ms DESC LIMIT 1"""
     )
     tiles: list[tuple[str, Child]] = [
         (count_text(work["stored"]), f"downloads stored, {bytes_text(work['bytes'])}"),
@@ -45,8 +43,7 @@ def _fresh(seen: Seen, infos: list[TableInfo]) -> Html:
     def age(info: TableInfo) -> str:
         if info.newest is None:
             return "empty" if not info.rows else "-"
-        is_of_days = info.name in TABLES and TABLES[info.name].columns.field(TABLES[info.name].time).type == DAY
-        return f"{info.newest:%Y-%m-%d}" if is_of_days else ago_text(info.newest, seen.now)
+        return f"{info.newest:%Y-%m-%d}" if info.is_daily else ago_text(info.newest, seen.now)
 
     items = [tag("li", tag("code", info.name), tag("span", age(info))) for info in infos]
     rows: list[tuple[Any, ...]] = [

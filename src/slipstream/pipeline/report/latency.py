@@ -6,7 +6,7 @@ from typing import Any
 
 from slipstream.pipeline.report.html import Html, behind, join, table, tag
 from slipstream.pipeline.report.plot import Series, legend, lines
-from slipstream.pipeline.report.seen import Section, Seen, moment
+from slipstream.pipeline.report.seen import AT_WORK, Section, Seen, moment
 from slipstream.pipeline.report.words import ms_text
 
 STEPS_MAX = 8
@@ -22,14 +22,15 @@ def latency(seen: Seen) -> Section:
 def _body(seen: Seen) -> Html:
     steps = seen.rows(
         f"""SELECT step, sum(attempts) AS attempts, sum(errors) AS errors, sum(attempts * p50_ms) AS weight
-            FROM step_metrics WHERE {seen.within} GROUP BY step ORDER BY weight DESC, step"""
+            FROM step_metrics WHERE {seen.within} AND {AT_WORK}
+            GROUP BY step ORDER BY weight DESC, step"""
     )
     if not steps:
         return tag("p", "No step of a slip has ended in this time: the table step_metrics has no row of it.")
     shown = [row["step"] for row in steps[:STEPS_MAX]]
     rows = seen.rows(
         f"""SELECT step, {seen.index} AS index, {", ".join(f"max({name}) AS {name}" for name in _NAMES)}
-            FROM step_metrics WHERE {seen.within} GROUP BY ALL"""
+            FROM step_metrics WHERE {seen.within} AND {AT_WORK} GROUP BY ALL"""
     )
     worst = f", the worst of {seen.bucket_minutes} minutes" if seen.bucket_minutes > 1 else ""
     more = f" The {len(shown)} with the most time in them, of {len(steps)}." if len(steps) > len(shown) else ""
@@ -37,7 +38,8 @@ def _body(seen: Seen) -> Html:
     return join(
         tag(
             "p",
-            f"Attempts that have ended, by minute{worst}: half (p50), 95 and 99 of 100 took no longer.{more}",
+            f"Attempts that have ended, by minute{worst}: half (p50), 95 and 99 of 100 took no longer.{more} "
+            "Steps at which slips wait for a person, a signal or branches are left out.",
             class_="soft",
         ),
         legend([Series(name, (), tone) for name, tone in _NAMES.values()]),
@@ -99,7 +101,7 @@ def _hours(seen: Seen) -> Html:
     rows = seen.rows(
         f"""SELECT date_trunc('hour', minute) AS hour, step, sum(attempts) AS attempts, sum(errors) AS errors,
                    {", ".join(f"max({name}) AS {name}" for name in _NAMES)}
-            FROM step_metrics WHERE {seen.within} GROUP BY ALL ORDER BY hour DESC, step LIMIT 200"""
+            FROM step_metrics WHERE {seen.within} AND {AT_WORK} GROUP BY ALL ORDER BY hour DESC, step LIMIT 200"""
     )
     return table(
         ["hour (UTC)", "step", ">attempts", ">errors", ">p50", ">p95", ">p99"],

@@ -16,6 +16,9 @@ MINUTE = dt.timedelta(minutes=1)
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 SPAN_MAX = dt.timedelta(days=3660)
 """More than any table keeps."""
+AT_WORK = "step NOT IN (SELECT step FROM slip_events WHERE kind IN ('waiting', 'forked'))"
+"""The condition that the column `step` is a step that a worker does: the time of others is that of a person's decision,
+or of branches."""
 POINTS_MAX = 144
 """Across a plot: of a day, one for ten minutes."""
 

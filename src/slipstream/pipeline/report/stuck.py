@@ -16,7 +16,7 @@ def stuck(seen: Seen) -> Section:
 def _body(seen: Seen) -> Html:
     rows = seen.rows("SELECT * FROM stuck_slips ORDER BY since")
     if not rows:
-        return tag("p", "None: of everything that is under way something was told lately.")
+        return tag("p", "None: everything that is under way has moved lately, or waits for a person or a signal.")
     more = f" The {SHOWN_MAX} that have waited longest." if len(rows) > SHOWN_MAX else ""
     told = f"{some(len(rows), 'slip')} under way, of which nothing was told for long.{more} "
     return join(

@@ -264,7 +264,7 @@ def slip_runs(events: DataFrame) -> DataFrame:
 STUCK_SLIPS = Table(
     name="stuck_slips",
     layer="gold",
-    what="Slips that are under way, and of which nothing was told for long.",
+    what="Slips under way of which nothing was told for long, though they wait for nobody.",
     queries=("slips",),
     columns=schema(
         {
@@ -283,11 +283,20 @@ STUCK_SLIPS = Table(
 
 
 def stuck_slips(runs: DataFrame, before_us: int) -> DataFrame:
-    """Those of which nothing was told since then."""
+    """Return the runs of which nothing was told since then.
+
+    A run is not stuck while it waits for a person or a signal, or for branches that are under way: what stands still
+    there has a row of its own."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    is_stuck = (f.col("state") == "under way") & (f.unix_micros("last_at") < before_us)
-    return runs.where(is_stuck).select(
+    under_way = runs.where(f.col("state") == "under way")
+    parents = under_way.where(f.col("parent") != "").select(f.col("parent").alias("correlation_id")).distinct()
+    silent = under_way.where((f.unix_micros("last_at") < before_us) & (f.col("last_kind") != "waiting"))
+    is_forked = f.col("last_kind") == "forked"
+    found = silent.where(~is_forked).unionByName(
+        silent.where(is_forked).join(parents, "correlation_id", "left_anti").select(*silent.columns)
+    )
+    return found.select(
         "correlation_id",
         "run",
         "type",

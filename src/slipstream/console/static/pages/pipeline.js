@@ -17,8 +17,6 @@ export const title = ([name]) => (name === "sql" ? "SQL" : name === "plots" ? "P
 
 const LOOK_MS = 10_000;
 const ROWS = 50;
-/** From here on a table counts as old, if others are written: a pipeline makes a batch every few seconds. */
-const OLD_MS = 10 * 60_000;
 
 export function show(root, page) {
   const [name] = page.parts;
@@ -61,22 +59,23 @@ function all(root, { signal }) {
 }
 
 function tables(rows) {
-  const latest = Math.max(0, ...(rows ?? []).map((row) => row.written_ms ?? 0));
-  const isOld = (row) => row.written_ms && latest - row.written_ms > OLD_MS;
   return table(
     [
       { label: "Table", value: (row) => h("a", { class: "mono", href: to("pipeline", row.name) }, row.name) },
       { label: "What it has", class: "wide", value: (row) => (row.trouble ? h("span", { class: "tag warn", title: row.trouble }, "cannot be read") : h("span", { class: "soft" }, row.about)) },
       { label: "Rows", number: true, value: (row) => h("span", { title: count(row.rows) }, short(row.rows ?? 0)) },
       { label: "Size", number: true, value: (row) => bytes(row.bytes) },
-      { label: "Newest row", class: "when", value: (row) => since(row.newest_ms) },
-      { label: "Written", class: "when", value: (row) => h("span", {}, since(row.written_ms), row.batch !== undefined && row.batch !== null ? h("span", { class: "soft" }, ` batch ${row.batch}`) : null, isOld(row) && h("span", { class: "tag warn" }, "old")) },
+      { label: "Newest row", class: "when", value: newest },
+      { label: "Written", class: "when", value: (row) => h("span", {}, since(row.written_ms), row.batch !== undefined && row.batch !== null ? h("span", { class: "soft" }, ` batch ${row.batch}`) : null) },
       { label: "Lag", number: true, value: (row) => lagOf(row.lag) },
     ],
     rows,
     { label: "tables", key: (row) => row.name, empty: "There are no tables yet: slipstream pipeline run makes them." },
   );
 }
+
+/** Returns how long ago the newest row is from, or its day where a row is about a whole day. */
+const newest = (row) => (row.is_daily && row.newest_ms ? new Date(row.newest_ms).toISOString().slice(0, 10) : since(row.newest_ms));
 
 /** Messages that are in the stream and not yet in the table. */
 function lagOf(lag) {
@@ -103,7 +102,7 @@ async function one(root, name, { signal }) {
   const view = mount(root, () => [
     h("div", { class: "section-head" }, h("h2", { class: "mono" }, name), h("a", { class: "button", href: to("pipeline", "sql", { q: `select *\nfrom ${name}\nlimit 100` }) }, "Ask it with SQL")),
     info && h("p", { class: "soft" }, info.about),
-    info && h("p", { class: "facts-line soft" }, h("span", {}, `${count(info.rows)} rows`), h("span", {}, bytes(info.bytes)), h("span", {}, "newest ", since(info.newest_ms)), h("span", {}, "written ", since(info.written_ms))),
+    info && h("p", { class: "facts-line soft" }, h("span", {}, `${count(info.rows)} rows`), h("span", {}, bytes(info.bytes)), h("span", {}, "newest ", newest(info)), h("span", {}, "written ", since(info.written_ms))),
     error && errorBox(error, look),
     found ? drawn(found) : !error && skeleton(8),
   ]);
