@@ -13,12 +13,14 @@ from the in-flight bound to dead letters, is done once, above them. Slips and jo
 
 from slipstream.bus.bus import Bus
 from slipstream.bus.contract import Handler, MessagePublisher, MessageSubscriber, SubscriptionHandle
+from slipstream.bus.dead_letters import DeadLetter, DeadLetters, Selection
 from slipstream.bus.draft import Draft
 from slipstream.bus.drivers.driver import NO_OFFSET, Finding, Stored, TopicInfo
 from slipstream.bus.errors import (
     BusClosed,
     BusError,
     BusUnavailable,
+    DeadLetterMissing,
     InvalidArgument,
     PublishFailed,
     TopicMissing,
@@ -40,6 +42,9 @@ __all__ = [
     "BusError",
     "BusSettings",
     "BusUnavailable",
+    "DeadLetter",
+    "DeadLetterMissing",
+    "DeadLetters",
     "Draft",
     "Finding",
     "Handler",
@@ -50,6 +55,7 @@ __all__ = [
     "PublishFailed",
     "Reject",
     "Retry",
+    "Selection",
     "Stored",
     "SubscribeOptions",
     "Subscription",

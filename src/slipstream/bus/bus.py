@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry
 from slipstream import handlers
 from slipstream.bus.attributes import Attributes, encodable, normalize
 from slipstream.bus.contract import Data, Handler
+from slipstream.bus.dead_letters import DeadLetters
 from slipstream.bus.draft import Draft
 from slipstream.bus.drivers import Driver, Outgoing, Stored, TopicInfo
 from slipstream.bus.errors import BusClosed, BusError, InvalidArgument, PublishFailed
@@ -321,6 +322,11 @@ class Bus:
         self._check_open()
         found = await self._driver.topic(self._name(topic))
         return None if found is None else replace(found, name=topic)
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """The messages that were given up: to be listed, sent back, and discarded."""
+        return DeadLetters(self, self._driver)
 
     async def groups(self, topic: str) -> list[str] | None:
         """Return the names of the groups that have ever subscribed to a topic and are still there, sorted; None where

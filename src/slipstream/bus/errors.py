@@ -37,3 +37,7 @@ class Unsupported(BusError):
 
 class BusClosed(BusError):
     """The bus was closed: open another."""
+
+
+class DeadLetterMissing(BusError):
+    """There is no dead letter at this place: it was sent back or discarded, or has expired."""

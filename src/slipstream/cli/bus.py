@@ -9,7 +9,7 @@ import functools
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -29,7 +29,7 @@ from slipstream.cli.output import (
 from slipstream.cli.values import size_text
 
 if TYPE_CHECKING:
-    from slipstream.bus import BusSettings, Finding, Stored
+    from slipstream.bus import Bus, BusSettings, Finding, Stored
 
 DRIVERS = ["embedded", "memory", "http", "nats", "pubsub"]
 INSIDE = {"embedded", "memory"}
@@ -87,6 +87,7 @@ def _exit_code(error: Exception) -> int | None:
     codes: list[tuple[type[Exception], int]] = [
         (bus.InvalidArgument, 2),
         (bus.TopicMissing, NOT_FOUND),
+        (bus.DeadLetterMissing, NOT_FOUND),
         (bus.BusUnavailable, UNREACHABLE),
         (bus.BusError, 1),
         (OSError, 1),
@@ -104,8 +105,9 @@ def _exit_code(error: Exception) -> int | None:
 def tap(settings: BusSettings, output: Output, pattern: str, limit: int | None) -> None:
     """Print what passes from now on, without consuming it from anyone.
 
-    PATTERN says of which topics; * stands for anything, dots too. A line has time, topic, size, key, correlationId,
-    data and the other attributes. What is listened to is said on stderr, when it is.
+    PATTERN says of which topics; * stands for anything, dots too. Of one dead-letter topic, such as orders.DLQ, what
+    lies there already comes first; `slipstream bus dlq` sends it back. A line has time, topic, size, key,
+    correlationId, data and the other attributes. What is listened to is said on stderr, when it is.
 
     \b
     [bold]Examples[/]
@@ -136,7 +138,7 @@ async def _tap(settings: BusSettings, output: Output, pattern: str, limit: int |
     async with open_bus(settings) as opened:
         announcement = asyncio.create_task(announce())
         try:
-            async with contextlib.aclosing(opened.tap(pattern, listening=listening)) as passing:
+            async with contextlib.aclosing(_passing(opened, pattern, listening)) as passing:
                 async for stored in passing:
                     _show(output, stored)
                     seen += 1
@@ -144,6 +146,31 @@ async def _tap(settings: BusSettings, output: Output, pattern: str, limit: int |
                         return
         finally:
             announcement.cancel()
+
+
+async def _passing(bus: Bus, pattern: str, listening: asyncio.Event) -> AsyncGenerator[Stored, None]:
+    """A dead-letter topic is looked at for what lies there: it is followed from its beginning, where there is a log."""
+    from slipstream.bus import Unsupported  # noqa: PLC0415
+
+    if is_one_dead_letter_topic(pattern) and (info := await bus.topic(pattern)) is not None:
+        try:
+            if info.partitions == 1:
+                async with contextlib.aclosing(bus.follow(pattern)) as batches:
+                    listening.set()
+                    async for batch in batches:
+                        for stored in batch:
+                            yield stored
+        except Unsupported:
+            pass
+    async with contextlib.aclosing(bus.tap(pattern, listening=listening)) as passing:
+        async for stored in passing:
+            yield stored
+
+
+def is_one_dead_letter_topic(pattern: str) -> bool:
+    from slipstream.bus.names import DEAD_LETTER_SUFFIX  # noqa: PLC0415
+
+    return pattern.endswith(DEAD_LETTER_SUFFIX) and not any(sign in pattern for sign in "*?[")
 
 
 def _place(settings: BusSettings) -> str:

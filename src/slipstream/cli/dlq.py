@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import rich_click as click
 from rich.markup import escape
 
 from slipstream.cli.attempts import show_history
+from slipstream.cli.bus_dlq import dlq as of_the_bus
 from slipstream.cli.complete import complete_topic
 from slipstream.cli.output import EXIT_CODES, INTERRUPTED, Output, counted, payload_text, speaks
 from slipstream.cli.progress import bar
@@ -20,9 +22,24 @@ if TYPE_CHECKING:
     from slipstream.client import Client, SyncRedrive
 
 
-@click.group()
+class _ByEngine(click.RichGroup):
+    """Where the bus is NATS its dead letters are meant, unless a server is named: there is none that could have any."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        is_on_a_server = any(each.startswith(("-s", "--server")) for each in args[1:]) or "SLIPSTREAM_URL" in os.environ
+        if os.environ.get("MESSAGE_BUS_DRIVER") == "nats" and not is_on_a_server:
+            return of_the_bus.resolve_command(ctx, args)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_ByEngine)
 def dlq() -> None:
-    """Look at dead letters, and send them back."""
+    """Look at dead letters, and send them back.
+
+    With MESSAGE_BUS_DRIVER=nats these are the commands of `slipstream bus dlq`.
+    """
 
 
 def _filters(command: Any) -> Any:

@@ -7,6 +7,7 @@ import rich_click as click
 from slipstream import __version__
 from slipstream.cli.bench import bench
 from slipstream.cli.bus import bus
+from slipstream.cli.bus_dlq import dlq as bus_dlq
 from slipstream.cli.complete import completion
 from slipstream.cli.console import console
 from slipstream.cli.demo import demo
@@ -44,6 +45,7 @@ for command in (
     *(bus, slip, jobs, pipeline, table, doctor, completion),
 ):
     main.add_command(command)
+bus.add_command(bus_dlq)
 
 click.rich_click.COMMAND_GROUPS["slipstream"] = [
     {"name": "Run", "commands": ["up", "demo", "serve", "console", "doctor"]},

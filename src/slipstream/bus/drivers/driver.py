@@ -195,6 +195,14 @@ class Driver(Protocol):
         """None where there is no such topic."""
         ...
 
+    async def topics(self, prefix: str) -> list[str]:
+        """Return the names of all topics that start with the prefix, sorted; none where the engine keeps no topics."""
+        ...
+
+    async def remove(self, topic: str, partition: int, offset: int) -> bool:
+        """Remove one message from the log; False where the engine cannot. One that is gone already is no error."""
+        ...
+
     async def groups(self, topic: str) -> list[str] | None:
         """Return the names of the groups that consume a topic, sorted; None where the engine does not know them."""
         ...

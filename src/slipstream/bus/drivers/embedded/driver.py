@@ -90,6 +90,13 @@ class EmbeddedDriver:
         found = self.native.broker.state.topics.get(topic)
         return None if found is None else _info(found)
 
+    async def topics(self, prefix: str) -> list[str]:
+        return sorted(name for name in self.native.broker.state.topics if name.startswith(prefix))
+
+    async def remove(self, topic: str, partition: int, offset: int) -> bool:
+        """A journal forgets by time and size only."""
+        return False
+
     async def groups(self, topic: str) -> list[str]:
         found = self.native.broker.state.topics.get(topic)
         return [] if found is None else sorted(found.groups)

@@ -149,6 +149,14 @@ class HttpDriver:
             except NotFound:
                 return None
 
+    async def topics(self, prefix: str) -> list[str]:
+        with as_bus_errors():
+            return sorted(each.name for each in await self._client.topics() if each.name.startswith(prefix))
+
+    async def remove(self, topic: str, partition: int, offset: int) -> bool:
+        """A journal forgets by time and size only."""
+        return False
+
     async def groups(self, topic: str) -> list[str]:
         with as_bus_errors():
             try:

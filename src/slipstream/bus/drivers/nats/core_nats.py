@@ -111,6 +111,12 @@ class CoreDriver:
         """Every subject is there, with one order, and keeps nothing."""
         return TopicInfo(topic, 1, None, None)
 
+    async def topics(self, prefix: str) -> list[str]:
+        return []
+
+    async def remove(self, topic: str, partition: int, offset: int) -> bool:
+        return False
+
     async def groups(self, topic: str) -> None:
         """A server does not tell the queue groups of a subject."""
 

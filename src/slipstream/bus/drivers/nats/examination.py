@@ -77,7 +77,8 @@ async def _jetstream(js: JetStreamContext, prefix: str) -> AsyncIterator[Finding
         held = f"{kept:,} messages, {info.state.bytes:,} bytes"
         yield Finding("ok", f"stream {name}", f"{held}; subjects: {', '.join(subjects)}")
         if kept and all(subject.endswith(DEAD_LETTER_SUFFIX) for subject in subjects):
-            look = f"nats stream view {name}"
+            topics = " ".join(subject.removeprefix(prefix) for subject in subjects)
+            look = f"slipstream bus dlq list {topics}"
             yield Finding("warning", "dead letters", f"{kept:,} in {', '.join(subjects)}; look at them with: {look}")
         for consumer in await js.consumers_info(name):
             if not consumer.config.durable_name and consumer.config.ack_policy == "none":

@@ -23,6 +23,7 @@ from slipstream.bus.drivers.nats.place import place_of
 from slipstream.bus.drivers.nats.publisher import Publisher
 from slipstream.bus.drivers.nats.source import JetStreamSource
 from slipstream.bus.drivers.nats.streams import Streams
+from slipstream.bus.drivers.nats.survey import survey
 from slipstream.bus.drivers.nats.tap import tap
 from slipstream.bus.errors import BusUnavailable, InvalidArgument, TopicMissing
 from slipstream.bus.options import SubscribeOptions
@@ -31,6 +32,8 @@ from slipstream.bus.settings import BusSettings
 log = logging.getLogger(__name__)
 
 READ_MESSAGES = 500
+DELETE_FAILED = 10057
+"""Error code of the server, which also stands for a message that is not there any more."""
 NOT_ENABLED = BusUnavailable(
     "JetStream is not enabled on this NATS server: start it with -js, or set NATS_JETSTREAM=false for at-most-once"
 )
@@ -120,6 +123,22 @@ class JetStreamDriver:
 
     async def topic(self, topic: str) -> TopicInfo | None:
         return await self._streams.info(topic)
+
+    async def topics(self, prefix: str) -> list[str]:
+        return [each.topic for each in await survey(self._js, prefix)]
+
+    async def remove(self, topic: str, partition: int, offset: int) -> bool:
+        stream = await self._streams.find(topic)
+        try:
+            await self._js.delete_msg(stream, offset)
+        except NotFoundError:
+            pass
+        except APIError as error:
+            if error.err_code != DELETE_FAILED or "no message" not in (error.description or ""):
+                raise translate(error, f"removing message {offset} of {topic}") from error
+        except FAILURES as error:
+            raise translate(error, f"removing message {offset} of {topic}") from error
+        return True
 
     async def groups(self, topic: str) -> list[str]:
         return await self._streams.groups(topic)

@@ -91,6 +91,12 @@ class PubSubDriver:
         """Pub/Sub has no partitions, and no limit but time."""
         return await asyncio.to_thread(self._subscriptions.adjust_topic, topic, retention_ms)
 
+    async def topics(self, prefix: str) -> list[str]:
+        return sorted(await asyncio.to_thread(self._subscriptions.topics, prefix))
+
+    async def remove(self, topic: str, partition: int, offset: int) -> bool:
+        return False
+
     async def groups(self, topic: str) -> list[str]:
         return await asyncio.to_thread(self._subscriptions.groups, topic)
 
