@@ -38,7 +38,7 @@ def test_a_stream_that_is_not_read_is_parked_and_destroys_nothing(shared: Server
         assert reader["parked_ms"] is not None
         assert group["parked"] == 1
         with shared.consume(topic, owner="healthy") as items:
-            done = set()
+            done: set[int] = set()
             while len(done) < 40:
                 item = next(items)
                 assert item["attempts"] <= 3
