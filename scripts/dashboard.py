@@ -57,6 +57,7 @@ ROWS: dict[str, list[Panel]] = {
                 "nacked": rate("slipstream_nacked_total"),
                 "rejected: {{reason}}": rate("produce_rejected_total", "reason"),
                 "router failures": rate("slipstream_router_failures_total"),
+                "routers that fail or are paused": "sum(slipstream_router_well == bool 0)",
             },
         ),
         Panel(
@@ -100,9 +101,12 @@ ROWS: dict[str, list[Panel]] = {
         ),
         Panel(
             "In flight",
-            "Delivered and not finished, waiting retries included.",
+            "On lease to a consumer, and failed messages that wait for another attempt.",
             "short",
-            {"{{topic}} {{group}}": "sum by (topic, group) (inflight_messages)"},
+            {
+                "{{topic}} {{group}}": "sum by (topic, group) (inflight_messages)",
+                "retrying {{topic}} {{group}}": "sum by (topic, group) (slipstream_retrying_messages)",
+            },
             width=12,
         ),
         Panel(
@@ -119,9 +123,12 @@ ROWS: dict[str, list[Panel]] = {
         ),
         Panel(
             "Consumers",
-            "Open streams, and fetches that wait.",
+            "Open streams, and fetches that wait; and streams that are parked, because they settle nothing.",
             "short",
-            {"{{topic}} {{group}}": "sum by (topic, group) (slipstream_consumers)"},
+            {
+                "{{topic}} {{group}}": "sum by (topic, group) (slipstream_consumers)",
+                "parked {{topic}} {{group}}": "sum by (topic, group) (slipstream_parked_consumers) > 0",
+            },
             width=12,
         ),
     ],

@@ -34,7 +34,7 @@ def test_a_url_that_is_set_names_the_server_even_if_it_is_away(tmp_path: Path) -
 
 
 def test_the_server_on_the_data_directory_is_found_until_it_stops(tmp_path: Path, start_server: StartServer) -> None:
-    server = start_server(tmp_path)
+    server = start_server(data=tmp_path)
     where = {"SLIPSTREAM_DATA": str(tmp_path)}
     settings = load_settings({}, where)
     assert (settings.driver, settings.url) == ("http", server.base)
@@ -66,7 +66,7 @@ def test_where_nothing_runs_it_is_the_embedded_broker(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_is_set_is_taken(tmp_path: Path, start_server: StartServer) -> None:
-    start_server(tmp_path)
+    start_server(data=tmp_path)
     environment = {"MESSAGE_BUS_DRIVER": "embedded", "SLIPSTREAM_DATA": str(tmp_path)}
     assert load_settings({}, environment).driver == "embedded"
 
@@ -100,7 +100,7 @@ def test_a_program_that_says_nothing_at_the_usual_address_is_an_error(
 
 @in_loop
 async def test_settings_that_a_program_has_made_find_the_server(tmp_path: Path, start_server: StartServer) -> None:
-    server = start_server(tmp_path)
+    server = start_server(data=tmp_path)
     async with open_bus(BusSettings(data=str(tmp_path), prefix="made.")) as bus:
         assert bus.driver == "http"
         await bus.publish("orders", "two books")

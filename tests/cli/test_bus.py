@@ -185,7 +185,7 @@ def test_where_nobody_answers_a_tap_says_what_to_do() -> None:
 
 
 def test_the_server_on_the_directory_is_found_and_the_doctor_says_so(tmp_path: Path, start_server: StartServer) -> None:
-    server = start_server(tmp_path)
+    server = start_server(data=tmp_path)
     found = run("doctor", variables={"SLIPSTREAM_DATA": str(tmp_path)}).stdout
     assert f"engine: http, because MESSAGE_BUS_DRIVER is not set and a server runs at {server.base}" in found
     assert found.endswith("http is well\n")

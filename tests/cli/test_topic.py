@@ -17,7 +17,7 @@ def test_a_topic_is_created_with_its_configuration(cli: Commands) -> None:
     assert info["overrides"] == {
         "max_in_flight": 5,
         "max_waiting_bytes": 1024,
-        "retry": {"max_attempts": 3, "backoff_ms": 1_000, "max_backoff_ms": 10_000},
+        "retry": {"max_attempts": 3, "backoff_ms": 1_000, "max_backoff_ms": 3_600_000},
         "retention_ms": 3 * 86_400_000,
         "retention_bytes": 10 << 20,
         "hold_unfinished": True,

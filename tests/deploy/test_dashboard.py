@@ -42,6 +42,8 @@ NOT_SHOWN = {
     "slipstream_requests_refused_total": "of clients that send nonsense",
     "slipstream_deduplicated_total": "as it should be",
     "slipstream_router_decisions_total": "as it should be; its failures are shown",
+    "slipstream_router_skipped_total": "counted among its failures while it is paused",
+    "slipstream_operations_total": "what people did",
     "slipstream_idempotency_evicted_total": "for who sizes the broker",
 }
 

@@ -118,7 +118,7 @@ def test_every_query_parameter_of_produce_is_in_its_table() -> None:
     read = set(re.findall(r'query\.get\("(\w+)"\)|(?:integer|_trimmed)\(query, "(\w+)"\)', source))
     names = {name for pair in read for name in pair if name}
     shown = set().union(*(quoted(row[1]) for row in rows(section(PROTOCOL, "POST /v1/produce"))))
-    others = set(wire.NackRequest.__struct_fields__) | {"name", "partitions", "lease_ms"}
+    others = set(wire.NackRequest.__struct_fields__) | {"name", "partitions", "lease_ms", "prefetch"}
     assert names - others <= shown <= names
 
 

@@ -62,7 +62,7 @@ def test_a_wrong_method_leaves_the_connection_usable(shared: ServerProcess) -> N
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/produce", "/consume", "/topics", "/healthz", "/v1", "/v1/", "/v1/nothing", "/v1/produce/", "/v3/produce"],
+    ["/produce", "/consume", "/topics", "/healthz", "/v1", "/v1/", "/v1/nothing", "/v1/produce/", "/v3/produce"],
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "OPTIONS"])
 def test_unversioned_and_unknown_paths_are_404_in_json(shared: ServerProcess, path: str, method: str) -> None:

@@ -17,8 +17,6 @@ from slipstream.broker.changes import (
     GroupMoved,
     GroupPaused,
     GroupRetryChanged,
-    OnceBegan,
-    OnceSettled,
     TopicChanged,
     TopicCreated,
     TopicDeleted,
@@ -32,12 +30,13 @@ from slipstream.broker.effects import Effects, Publications
 from slipstream.broker.envelope import LATEST_MS, RetryPolicy
 from slipstream.broker.errors import BrokerError, FailedPrecondition, InvalidArgument, NotFound, Unavailable
 from slipstream.broker.group import Consumer, Group, Lease, Progress
-from slipstream.broker.idempotency import Status, short
+from slipstream.broker.idempotency import Status
 from slipstream.broker.intake import Intake
 from slipstream.broker.name import check_name
+from slipstream.broker.once import EffectsOnce
 from slipstream.broker.operations import Operations
 from slipstream.broker.snapshot import restore_snapshot, take_snapshot
-from slipstream.broker.state import LogFactory, OnceKey, State
+from slipstream.broker.state import LogFactory, State
 from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, Topic, TopicOverrides
 from slipstream.broker.window import WINDOW_MAX, WINDOW_START, Window
 from slipstream.record import LogUnreadable
@@ -76,6 +75,9 @@ class Broker:
             config, self.state, self.intake, self.effects, self._move, self._group_for, self._consumed
         )
         self.operations = Operations(config, self.state, self.dispatcher)
+        self.effects_once = EffectsOnce(config, self.state, self.effects)
+        self.begin_once = self.effects_once.begin
+        self.settle_once = self.effects_once.settle
         self.produce = self.intake.produce
         self.produce_batch = self.intake.produce_batch
         self.acked_total = 0
@@ -504,42 +506,6 @@ class Broker:
         change = GroupForgotten(group.id)
         self.effects.changes.append(encode_change(change))
         self.state.group_forgotten(change)
-
-    # Consumer idempotency (ruling 8)
-
-    def begin_once(
-        self, now_ms: int, name: str, group_name: str, key: str, owner: str, lease_ms: int = 0, tenant: str = ""
-    ) -> bool:
-        """True if the worker should do the effect; False if it was done before and must be skipped."""
-        identity = self._once_key(name, group_name, key, tenant)
-        check_name("owner", owner)
-        if not 0 <= lease_ms <= self.config.lease_ms_max:
-            raise InvalidArgument(f"lease_ms must be between 0 and {self.config.lease_ms_max} (lease_ms_max)")
-        lease_ms = lease_ms or self.config.lease_ms
-        if not self.state.once.begin(identity, now_ms, owner, lease_ms):
-            return False
-        change = OnceBegan(identity[1], identity[0], identity[2], owner, now_ms + lease_ms)
-        self.effects.changes.append(encode_change(change))
-        return True
-
-    def settle_once(
-        self, now_ms: int, name: str, group_name: str, key: str, owner: str, error: str | None = None, tenant: str = ""
-    ) -> None:
-        """The effect is done (`error` None) and is never to be repeated, or it failed and may begin again."""
-        identity = self._once_key(name, group_name, key, tenant)
-        known = self.state.once.find(identity, now_ms)
-        if error is None and known is not None and known.status is Status.COMMITTED:
-            return  # said before, and the answer got lost
-        self.state.once.settle(identity, now_ms, owner)
-        error_text = (error or "")[: self.config.last_error_chars_max]
-        change = OnceSettled(identity[1], identity[0], identity[2], error is None, error_text, now_ms)
-        self.effects.changes.append(encode_change(change))
-        self.state.once_settled(change)
-
-    def _once_key(self, name: str, group_name: str, key: str, tenant: str) -> OnceKey:
-        if not key:
-            raise InvalidArgument("an idempotency key is required")
-        return short(tenant), self.group(name, group_name).id, short(key)
 
     # Time, retention, restart
 

@@ -15,9 +15,10 @@ from slipstream.engine.dead_letters import (
     is_redriven,
     scan,
 )
-from slipstream.engine.engine import Answer, Engine, EngineConfig, Sink, Waiter, Watch
+from slipstream.engine.engine import Engine, EngineConfig
 from slipstream.engine.reading import first_offset, next_offset, read_slice
 from slipstream.engine.storage import SliceableLog, Storage
+from slipstream.engine.waiting import Answer, Sink, Waiter, Watch
 
 __all__ = [
     "Answer",

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import enum
 import logging
 import secrets
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -37,6 +36,7 @@ from slipstream.broker.changes import batched_in, decode_changes
 from slipstream.engine.clock import Clock, Timekeeper, Timer
 from slipstream.engine.condition import Condition, ConditionSource
 from slipstream.engine.storage import Storage
+from slipstream.engine.waiting import Answer, Sink, Waiter, Watch
 from slipstream.record import LogUnreadable
 from slipstream.store import Damaged, Durability, LogSlice, TornTail
 
@@ -53,49 +53,6 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     tick_ms: int = 10
     """The clock of leases and retries goes no finer than this."""
     retention_check_ms: int = 30_000
-
-
-class Waiter(Protocol):
-    """Somebody to be answered when a command is as safe as the durability promises."""
-
-    def settled(self, error: BrokerError | None) -> None: ...
-
-
-class Sink(Protocol):
-    """Where a consumer's messages go."""
-
-    def deliver(self, deliveries: list[Delivery]) -> None: ...
-
-    def ended(self) -> None:
-        """Its group or topic is no more: nothing will come."""
-        ...
-
-
-class Answer:
-    """A waiter to be awaited."""
-
-    def __init__(self) -> None:
-        self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def settled(self, error: BrokerError | None) -> None:
-        if self._future.done():
-            return  # whoever waited has gone
-        if error is None:
-            self._future.set_result(None)
-        else:
-            self._future.set_exception(error)
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return self._future.__await__()
-
-
-class Watch(enum.Enum):
-    """What can be watched besides a single partition."""
-
-    MESSAGES = enum.auto()
-    """Any partition has something new to read."""
-    TOPICS = enum.auto()
-    """A topic was created, changed or deleted."""
 
 
 class _Batch:
@@ -286,7 +243,7 @@ class Engine:
         return result
 
     async def perform(self, command: Callable[[Broker, int], ResultT]) -> ResultT:
-        """Likewise, for who can wait."""
+        """Run a command and wait until it holds."""
         answer = Answer()
         result = self.run(answer, command)
         await answer

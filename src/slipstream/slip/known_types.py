@@ -38,7 +38,7 @@ class KnownTypes:
 
     Example:
         known = KnownTypes(store, lambda: router.table.types, check_s=0.5)
-        await known.publish()
+        await known.refresh()
         refreshing = asyncio.create_task(known.run())
     """
 
@@ -61,17 +61,19 @@ class KnownTypes:
         await self._store.remove(RECORD, *dead)
 
     async def run(self) -> None:
-        """Publish again when the types change, and now and then, until cancelled."""
+        """Publish when the types change, and now and then, until cancelled."""
         while True:
             await asyncio.sleep(self._check_s)
-            if self._types() == self._published and clock.now_ms() < self._published_ms + REFRESH_S * 1000:
-                continue
-            try:
-                await self.publish()
-            except StoreUnavailable as error:
-                log.debug(
-                    "the types of this router are not refreshed: %s", error
-                )  # what needs the store says it louder
+            await self.refresh()
+
+    async def refresh(self) -> None:
+        """Publish if the entry is missing, out of date or old; a store that is away is asked again later."""
+        if self._types() == self._published and clock.now_ms() < self._published_ms + REFRESH_S * 1000:
+            return
+        try:
+            await self.publish()
+        except StoreUnavailable as error:
+            log.debug("the types of this router are not published: %s", error)  # what needs the store logs a warning
 
     async def withdraw(self) -> None:
         """Remove the entry: this router stops."""

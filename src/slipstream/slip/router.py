@@ -136,7 +136,7 @@ class RunningRouter:
             self._subscriptions.append(await self._tracker.start(self._bus))
         self._tasks.append(asyncio.create_task(self._timers.run()))
         self._tasks.append(asyncio.create_task(self._kit.unserved.run()))
-        await self._known_types.publish()
+        await self._known_types.refresh()
         self._tasks.append(asyncio.create_task(self._known_types.run()))
         routes = self._router.routes
         if isinstance(routes, WatchedRoutes):
