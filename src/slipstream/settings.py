@@ -164,6 +164,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     retention_ms: Annotated[int, _retention("How long messages are kept; 0 for ever.", ge=0)] = 7 * DAY_MS
     retention_bytes: Annotated[int, _retention("How many bytes per partition are kept; 0 for all.", ge=0)] = 0
     retention_hold_unfinished: Annotated[bool, _retention("Keep what a group has not finished, however old.")] = False
+    topic_expiry_ms: Annotated[
+        int,
+        _retention("Delete a topic that was not used for this long and has nothing unfinished; 0 for never.", ge=0),
+    ] = 0
+    group_expiry_ms: Annotated[
+        int, _retention("Forget a group that has never acked and was not used for this long; 0 for never.", ge=0)
+    ] = 30 * DAY_MS
     retention_check_ms: Annotated[int, _retention("How often retention looks.", ge=1)] = 30_000
 
     max_body_bytes: Annotated[int, _limit("Request body.", ge=1)] = 1 << 20
@@ -197,6 +204,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             retention_ms=self.retention_ms,
             retention_bytes=self.retention_bytes,
             hold_unfinished=self.retention_hold_unfinished,
+            expiry_ms=self.topic_expiry_ms,
         )
 
     def broker_config(self) -> BrokerConfig:
@@ -208,6 +216,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             idempotency_keys_max=self.idempotency_keys_max,
             overload_retry_after_ms=self.overload_retry_after_ms,
             group_absent_ms=self.group_absent_ms,
+            group_expiry_ms=self.group_expiry_ms,
             backpressure_without_groups=self.backpressure_without_groups,
             stream_window_bytes=self.stream_window_bytes,
             partitions_max=self.max_partitions,

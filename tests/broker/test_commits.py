@@ -10,6 +10,7 @@ import pytest
 from slipstream.broker import (
     Broker,
     BrokerConfig,
+    BrokerFull,
     FailedPrecondition,
     InvalidArgument,
     NewMessage,
@@ -119,7 +120,7 @@ def test_only_so_many_writers_are_remembered() -> None:
     b = broker()
     for number in range(3):
         b.commits.commit(NOW_MS + number, f"w{number}", 1, [])
-    with pytest.raises(InvalidArgument, match="max_writers"):
+    with pytest.raises(BrokerFull, match="max_writers"):
         b.commits.commit(NOW_MS + 3, "w3", 1, [])
     assert b.commits.commit(NOW_MS + 3, "w2", 2, []), "those that are known go on"
     assert b.commits.commit(NOW_MS + 10_000, "w3", 1, []), "one has been forgotten"

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from slipstream.broker import Broker, BrokerConfig, Consumed, FailedPrecondition, InvalidArgument, NewMessage, NotFound
+from slipstream.broker import (
+    Broker,
+    BrokerConfig,
+    BrokerFull,
+    Consumed,
+    FailedPrecondition,
+    InvalidArgument,
+    NewMessage,
+    NotFound,
+)
 from slipstream.broker.changes import decode_changes
 from slipstream.store import MemoryLog
 
@@ -145,7 +154,7 @@ def test_a_group_that_is_new_is_made_and_was_at_the_beginning(broker: Broker) ->
 
 def test_a_group_that_would_be_one_too_many_is_not_made_and_nothing_is_stored(broker: Broker) -> None:
     broker.config = broker.commits.config = BrokerConfig(groups_max=1)
-    with pytest.raises(InvalidArgument, match="max_groups"):
+    with pytest.raises(BrokerFull, match="max_groups"):
         broker.commits.commit(NOW_MS, "w", 1, [], [Consumed("tasks", "new", 0, 4)])
     assert broker.commits.last(NOW_MS, "w") is None
 

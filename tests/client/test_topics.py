@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slipstream.api import RetryPolicyFields, TopicConfigFields
-from slipstream.client import AsyncClient, InvalidArgument, NotFound
+from slipstream.client import AsyncClient, BrokerFull, InvalidArgument, NotFound
 from slipstream.testing import MemoryBroker
 from tests.client.loop import in_loop
 from tests.server_process import ServerProcess
@@ -47,3 +47,13 @@ async def test_a_name_that_is_none_leads_nowhere_else(shared: ServerProcess, nam
         if name:
             with pytest.raises(NotFound):
                 await client.topic(name)
+
+
+@in_loop
+async def test_a_full_server_is_not_asked_again_and_again() -> None:
+    with MemoryBroker(max_topics=1) as broker:
+        async with broker.async_client() as client:
+            await client.create_topic("orders")
+            with pytest.raises(BrokerFull, match="max_topics") as full:
+                await client.create_topic("invoices")
+            assert (full.value.status, full.value.code) == (507, "RESOURCE_EXHAUSTED")

@@ -126,8 +126,20 @@ def test_topics_are_listed_in_order(memory: MemoryServer) -> None:
 def test_there_is_a_limit_to_topics(start_memory: StartMemory) -> None:
     server = start_memory(max_topics=1)
     server.create("one")
-    assert server.post("/v1/topics", {"name": "two"}).status_code == 400
+    refused = server.post("/v1/topics", {"name": "two"})
+    assert refused.status_code == 507, "the request is right, and waiting does not help"
+    body = refused.json()
+    assert (body["error"], body["reason"]) == ("RESOURCE_EXHAUSTED", "max_topics")
+    assert "delete those that are not needed" in body["message"]
     server.create("one")
+
+
+def test_there_is_a_limit_to_groups(start_memory: StartMemory) -> None:
+    server = start_memory(max_groups=1)
+    server.create("t")
+    server.take("t", 0, group="one")
+    refused = server.get("/v1/consume", params={"topic": "t", "group": "two", "owner": "o"})
+    assert (refused.status_code, refused.json()["reason"]) == (507, "max_groups")
 
 
 def test_dead_letters_have_the_partitions_of_their_topic_whoever_creates_them(

@@ -13,7 +13,8 @@ class ErrorResponse(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str
     """What happened and what to do, for people."""
     reason: str = ""
-    """`overloaded` with 429; `in_progress` with 409 where somebody is at it right now and a moment later it is done."""
+    """`overloaded` with 429; with 507 the setting that limits, such as `max_topics`; `in_progress` with 409 where
+    another request is at it right now and a moment later it is done."""
     retry_after_ms: int = 0
     """With 429: try again after this time; nothing was stored."""
     earliest_offset: int | None = None

@@ -26,6 +26,8 @@ class TopicConfigFields(msgspec.Struct, forbid_unknown_fields=True, omit_default
     """Retention keeps what a group has not finished."""
     dead_letters: bool | None = None
     """false: a message that has had its attempts is dropped instead of kept in dlq.<topic>."""
+    expiry_ms: Natural | None = None
+    """The topic is deleted if it was not used for this long and nothing in it is unfinished."""
 
 
 class CreateTopicRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, frozen=True):

@@ -20,6 +20,7 @@ from slipstream.broker.envelope import (
 )
 from slipstream.broker.errors import (
     BrokerError,
+    BrokerFull,
     FailedPrecondition,
     InProgress,
     InvalidArgument,
@@ -41,6 +42,7 @@ __all__ = [
     "Broker",
     "BrokerConfig",
     "BrokerError",
+    "BrokerFull",
     "Consumed",
     "Consumer",
     "DeadLetter",

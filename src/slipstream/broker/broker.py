@@ -28,7 +28,8 @@ from slipstream.broker.config import BrokerConfig
 from slipstream.broker.delivery import Dispatcher
 from slipstream.broker.effects import Effects, Publications
 from slipstream.broker.envelope import LATEST_MS, RetryPolicy
-from slipstream.broker.errors import BrokerError, FailedPrecondition, InvalidArgument, NotFound, Unavailable
+from slipstream.broker.errors import BrokerError, BrokerFull, FailedPrecondition, InvalidArgument, NotFound, Unavailable
+from slipstream.broker.expiry import Expiry
 from slipstream.broker.group import Consumer, Group, Lease, Progress
 from slipstream.broker.idempotency import Status
 from slipstream.broker.intake import Intake
@@ -78,6 +79,7 @@ class Broker:
         self.effects_once = EffectsOnce(config, self.state, self.effects)
         self.begin_once = self.effects_once.begin
         self.settle_once = self.effects_once.settle
+        self.expiry = Expiry(config, self.state)
         self.produce = self.intake.produce
         self.produce_batch = self.intake.produce_batch
         self.acked_total = 0
@@ -100,7 +102,7 @@ class Broker:
         if not 1 <= partitions <= self.config.partitions_max:
             raise InvalidArgument(f"partitions must be between 1 and {self.config.partitions_max}")
         if len(self.state.topics) >= self.config.topics_max:
-            raise InvalidArgument(f"this broker already has its {self.config.topics_max} topics (max_topics)")
+            raise BrokerFull("max_topics", len(self.state.topics), "topics")
         change = TopicCreated(self.state.next_topic_id(), name, partitions, overrides or TopicOverrides(), now_ms)
         self.effects.changes.append(encode_change(change))
         topic = self.state.topic_created(change)
@@ -245,7 +247,7 @@ class Broker:
     def _create_group(self, topic: Topic, name: str) -> Group:
         check_name("group", name)
         if len(self.state.groups_by_id) >= self.config.groups_max:
-            raise InvalidArgument(f"this broker already has its {self.config.groups_max} groups (max_groups)")
+            raise BrokerFull("max_groups", len(self.state.groups_by_id), "groups")
         change = GroupCreated(self.state.next_group_id(), topic.id, name)
         self.effects.changes.append(encode_change(change))
         group = self.state.group_created(change)
@@ -266,6 +268,7 @@ class Broker:
             return
         _note_settled(lease, now_ms, acked=True)
         progress.finish(offset, -1, 0)
+        group.has_progress = True
         self.effects.changes.append(encode_change(Finished(group.id, partition, offset)))
         self.acked_total += 1
         self._go_on(progress, owner, now_ms)
@@ -295,6 +298,7 @@ class Broker:
             acked.setdefault(progress, []).append(offset)
         if len(failed) < len(places):
             self._used(group, now_ms)
+        group.has_progress = group.has_progress or bool(acked)
         for progress, offsets in acked.items():
             self.effects.changes.append(encode_change(FinishedBatch(group.id, progress.partition.number, offsets)))
             self.effects.batched += len(offsets) - 1
@@ -558,9 +562,10 @@ class Broker:
     def resume(self, now_ms: int) -> None:
         """After restore and replay: set the clocks going again."""
         self.dispatcher.evidence.recount()
+        self.expiry.resumed_ms = now_ms
         for group in self.state.groups_by_id.values():
-            # When it was last used is not in the journal; its consumers get the time to come back.
-            group.last_seen_ms = now_ms
+            # Its consumers get the time to come back. For its expiry only what was known before counts.
+            group.resume(now_ms)
             for progress in group.progress:
                 self.dispatcher.pass_over(progress)
                 group.waiting[progress] = None

@@ -14,7 +14,7 @@ from slipstream.broker.changes import GroupMoved, WriterCommitted, encode_change
 from slipstream.broker.config import BrokerConfig
 from slipstream.broker.consumption import Consumed, Moves, plan_moves
 from slipstream.broker.effects import Effects
-from slipstream.broker.errors import InvalidArgument
+from slipstream.broker.errors import BrokerFull
 from slipstream.broker.group import Group
 from slipstream.broker.intake import Intake
 from slipstream.broker.message import NewMessage
@@ -94,7 +94,7 @@ class Commits:
             return False
         parts = self.parts.find(writer, sequence, ids, now_ms)
         if last is None and self._is_full(now_ms):
-            raise InvalidArgument(f"this broker already has its {self.config.writers_max} writers (max_writers)")
+            raise BrokerFull("max_writers", self.config.writers_max, "writers")
         moves = plan_moves(self.state, consumed, self.find_move)
         self._check_groups(moves)
         self.intake.produce_parts(now_ms, parts)
@@ -113,7 +113,7 @@ class Commits:
         for each in new:
             check_name("group", each.group)
         if new and len(self.state.groups_by_id) + len(new) > self.config.groups_max:
-            raise InvalidArgument(f"this broker already has its {self.config.groups_max} groups (max_groups)")
+            raise BrokerFull("max_groups", len(self.state.groups_by_id), "groups")
 
     def _move(self, moves: Moves) -> Group:
         group = self.group_for(moves.topic, moves.group)

@@ -18,6 +18,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     overload_retry_after_ms: int = 1_000
     group_absent_ms: int = 3600 * 1000
     """A group that nobody has used for this long no longer holds back producers; its progress is kept."""
+    group_expiry_ms: int = 30 * 24 * 3600 * 1000
+    """A group that has never acked and was not used for this long is forgotten; 0: never."""
     backpressure_without_groups: bool = False
     """Count messages as waiting even while no group exists that waits for them, as DriftQ does."""
     stream_window_bytes: int = 1 << 20

@@ -377,6 +377,7 @@ class Dispatcher:
         """Writes a record to a partition; it shows once the journal has it."""
         index = partition.append(record, size)
         partition.topic.next_offset = record.offset + 1
+        partition.topic.used_ms = record.timestamp_ms
         effects = self.effects
         effects.changes.append(encode_change(Published(partition.topic.id, partition.number, record)))
         effects.publications.ends[partition] = index + 1
@@ -395,6 +396,7 @@ class Dispatcher:
             effects.publications.ends[partition] = partition.extend(records, batch.sizes[partition])
         effects.publications.operations += operations
         batch.topic.next_offset = batch.next_offset
+        batch.topic.used_ms = batch.messages[-1][1].timestamp_ms
         effects.changes.append(encode_change(PublishedBatch(batch.topic.id, batch.messages)))
         effects.batched += len(batch.messages) - 1
 

@@ -43,6 +43,18 @@ class Overloaded(BrokerError):
         self.retry_after_ms = retry_after_ms
 
 
+class BrokerFull(BrokerError):
+    """One of the limits of the broker is reached: to wait does not help, but to delete something, or a higher limit."""
+
+    code = "RESOURCE_EXHAUSTED"
+
+    def __init__(self, limit: str, count: int, what: str) -> None:
+        super().__init__(
+            f"the broker is full: it has {count:,} {what} ({limit}); delete those that are not needed, or raise {limit}"
+        )
+        self.reason = limit
+
+
 class Unavailable(BrokerError):
     """The broker cannot take writes now, whatever the client sends."""
 

@@ -445,6 +445,7 @@ class Group:
     __slots__ = (
         "consumers",
         "fragile_until_ms",
+        "has_progress",
         "id",
         "last_seen_ms",
         "lost",
@@ -453,9 +454,11 @@ class Group:
         "paused",
         "progress",
         "pull_limits",
+        "resumed_ms",
         "retry",
         "topic",
         "turn",
+        "used_before_ms",
         "waiting",
     )
 
@@ -475,12 +478,28 @@ class Group:
         self.fragile_until_ms = 0
         """Until then a new stream starts with one message: one before it ended with leases that ran out."""
         self.last_seen_ms = 0
+        self.resumed_ms = 0
+        """When the broker was last started."""
+        self.used_before_ms = 0
+        """When the group was last used before that."""
+        self.has_progress = False
+        """It has acked a message, or was sent to a place; such a group does not expire."""
         self.lost = 0
         """Messages that retention removed before this group finished them (ruling 17)."""
         self.paused = False
         """Nothing is delivered until it is resumed; what is on lease may be finished."""
         self.retry: RetryPolicy | None = None
         """The retry policy set for this group; without one the topic's holds."""
+
+    @property
+    def used_ms(self) -> int:
+        """When it was last used, over restarts."""
+        return self.last_seen_ms if self.last_seen_ms > self.resumed_ms else self.used_before_ms
+
+    def resume(self, now_ms: int) -> None:
+        """Start to count its absence again. Its last use before stays known."""
+        self.used_before_ms = self.last_seen_ms or now_ms
+        self.last_seen_ms = self.resumed_ms = now_ms
 
     def next_consumer(self) -> Consumer | None:
         """Return the next consumer in turn that can take a message."""

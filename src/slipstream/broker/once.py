@@ -37,7 +37,7 @@ class EffectsOnce:
     def settle(
         self, now_ms: int, name: str, group_name: str, key: str, owner: str, error: str | None = None, tenant: str = ""
     ) -> None:
-        """Note that the effect is done and must not be repeated, or with an `error` that it failed and may begin again."""
+        """Note that the effect is done and must not be repeated, or with `error` that it failed and may begin again."""
         identity = self._key(name, group_name, key, tenant)
         known = self.state.once.find(identity, now_ms)
         if error is None and known is not None and known.status is Status.COMMITTED:

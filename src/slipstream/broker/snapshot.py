@@ -156,6 +156,8 @@ class _GroupImage(msgspec.Struct, array_like=True):
     progress: list[_ProgressImage]
     paused: bool = False
     retry: RetryPolicy | None = None
+    has_progress: bool = True
+    """In snapshots of older versions that is not known, and the group is kept."""
 
 
 class _TopicImage(msgspec.Struct, array_like=True):
@@ -172,6 +174,7 @@ class _TopicImage(msgspec.Struct, array_like=True):
     """By partition, as ranges of indexes."""
     addressed: list[list[tuple[int, int, str]]] = []
     """By partition, as runs of indexes with the one group that gets them."""
+    used_ms: int = 0
 
     @classmethod
     def of(cls, topic: Topic) -> _TopicImage:
@@ -184,19 +187,28 @@ class _TopicImage(msgspec.Struct, array_like=True):
             [(p.count, p.bytes_total, p.first_index, p.first_bytes) for p in topic.partitions],
             [
                 _GroupImage(
-                    g.id, g.name, g.last_seen_ms, g.lost, [_ProgressImage.of(p) for p in g.progress], g.paused, g.retry
+                    g.id,
+                    g.name,
+                    g.used_ms,
+                    g.lost,
+                    [_ProgressImage.of(p) for p in g.progress],
+                    g.paused,
+                    g.retry,
+                    g.has_progress,
                 )
                 for g in topic.groups.values()
             ],
             [p.first_offset for p in topic.partitions],
             [p.redriven.ranges() if p.redriven is not None else [] for p in topic.partitions],
             [p.addressed.runs() if p.addressed is not None else [] for p in topic.partitions],
+            topic.used_ms,
         )
 
     def restore(self, state: State) -> None:
         created = TopicCreated(self.topic_id, self.name, len(self.partitions), self.overrides, self.created_ms)
         topic = state.topic_created(created)
         topic.next_offset = self.next_offset
+        topic.used_ms = self.used_ms
         for partition, (count, bytes_total, first_index, first_bytes) in zip(
             topic.partitions, self.partitions, strict=True
         ):
@@ -217,6 +229,7 @@ class _TopicImage(msgspec.Struct, array_like=True):
             group.lost = image.lost
             group.paused = image.paused
             group.retry = image.retry
+            group.has_progress = image.has_progress
             for progress, saved in zip(group.progress, image.progress, strict=True):
                 saved.restore(progress)
 

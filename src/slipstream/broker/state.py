@@ -162,6 +162,7 @@ class State:
         index = partition.append(record, record.size)
         partition.committed = partition.count
         topic.next_offset = max(topic.next_offset, record.offset + 1)
+        topic.used_ms = record.timestamp_ms
         meta = decode_meta(record.meta)
         if meta.only_group:
             partition.address(index, meta.only_group)
@@ -192,6 +193,7 @@ class State:
 
     def group_moved(self, change: GroupMoved) -> None:
         self._progress(change.group_id, change.partition).move(change.index, change.cursor, change.done_bytes)
+        self.groups_by_id[change.group_id].has_progress = True
 
     def group_paused(self, change: GroupPaused) -> None:
         self.groups_by_id[change.group_id].paused = change.paused
@@ -236,6 +238,7 @@ class State:
             change.retry,
         )
         lease.delivered_ms = change.at_ms
+        progress.group.last_seen_ms = max(progress.group.last_seen_ms, change.at_ms)
         before = progress.take_out(change.offset)
         if before is not None:
             lease.evidence = before.evidence
@@ -251,6 +254,8 @@ class State:
             progress.pass_over(change.offset, change.index, change.size)
             return
         progress.finish(change.offset, change.index, change.size)
+        if change.outcome is Outcome.ACKED:
+            progress.group.has_progress = True
         if change.outcome and change.outcome is not Outcome.DISCARDED:
             if progress.dead is None:
                 progress.dead = IndexSet()

@@ -31,6 +31,8 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
     hold_unfinished: bool = False
     """Retention keeps what a group has not finished (ruling 17)."""
     dead_letters: bool = True
+    expiry_ms: int = 0
+    """The topic is deleted if it was not used for this long and nothing in it is unfinished; 0: never."""
 
 
 class TopicOverrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -44,6 +46,7 @@ class TopicOverrides(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     retention_bytes: int | None = None
     hold_unfinished: bool | None = None
     dead_letters: bool | None = None
+    expiry_ms: int | None = None
 
     def over(self, defaults: TopicConfig) -> TopicConfig:
         set_here = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
@@ -184,6 +187,7 @@ class Topic:
         "next_offset",
         "overrides",
         "partitions",
+        "used_ms",
     )
 
     def __init__(
@@ -195,6 +199,8 @@ class Topic:
         self.config = overrides.over(defaults)
         self.created_ms = created_ms
         self.next_offset = 0
+        self.used_ms = 0
+        """When the last message was stored; 0 where none was, or that is not known."""
         self.partitions: list[Partition] = []
         self.groups: dict[str, Group] = {}
         self.is_dead_letter = name.startswith(DEAD_LETTER_PREFIX)

@@ -34,6 +34,7 @@ def _config_options(command: Any) -> Any:
             click.option("--retry-backoff", type=Duration(), help="First pause before a retry (100ms); it doubles."),
             click.option("--retry-max-backoff", type=Duration(), help="Longest pause (1h)."),
             click.option("--hold-unfinished/--no-hold-unfinished", default=None, help="Keep what is not finished."),
+            click.option("--expiry", type=Duration(), help="Delete it after this time without use (30d); 0: never."),
             click.option("--dead-letters/--no-dead-letters", default=None, help="Keep what has had its attempts."),
         ]
     ):
@@ -57,6 +58,7 @@ def _config(given: dict[str, Any]) -> TopicConfigFields:
         retention_bytes=given["retention_bytes"],
         hold_unfinished=given["hold_unfinished"],
         dead_letters=given["dead_letters"],
+        expiry_ms=given["expiry"],
     )
 
 
@@ -180,7 +182,7 @@ def _shown(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value == 0:
-        return "none" if "backoff" in name else "no limit"
+        return {"expiry_ms": "never"}.get(name, "none" if "backoff" in name else "no limit")
     if name.endswith("_ms"):
         return duration_text(value)
     return size_text(value) if name.endswith("_bytes") else f"{value:,}"

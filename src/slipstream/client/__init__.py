@@ -9,6 +9,7 @@ server by its address and by the types in `slipstream.api`, and nothing else of 
 from slipstream.client.async_client import AsyncClient
 from slipstream.client.client import Client
 from slipstream.client.errors import (
+    BrokerFull,
     Conflict,
     ConnectionFailed,
     InProgress,
@@ -34,6 +35,7 @@ from slipstream.outcome import Reject, Retry, Undecodable
 __all__ = [
     "AsyncClient",
     "AsyncMessage",
+    "BrokerFull",
     "Client",
     "Conflict",
     "ConnectionFailed",

@@ -64,6 +64,10 @@ class Overloaded(SlipstreamError):
         self.retry_after_ms = retry_after_ms
 
 
+class BrokerFull(SlipstreamError):
+    """The server has reached one of its limits, such as the number of topics. Waiting does not help."""
+
+
 class Unavailable(SlipstreamError):
     """The server, or something before it, cannot answer for now. Whether it did what was asked is not known."""
 
@@ -111,6 +115,8 @@ def refusal(status: int, answer: ErrorResponse, retry_after_ms: int) -> Slipstre
             return TooLarge(text, status=status, code=code)
         case HTTPStatus.TOO_MANY_REQUESTS:
             return Overloaded(text, retry_after_ms=retry_after_ms, status=status, code=code)
+        case HTTPStatus.INSUFFICIENT_STORAGE:
+            return BrokerFull(text, status=status, code=code)
         case HTTPStatus.NOT_IMPLEMENTED:
             return SlipstreamError(text, status=status, code=code)  # nor will it be, however often it is asked for
         case _ if status >= HTTPStatus.INTERNAL_SERVER_ERROR:

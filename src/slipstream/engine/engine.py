@@ -35,6 +35,7 @@ from slipstream.broker import (
 from slipstream.broker.changes import batched_in, decode_changes
 from slipstream.engine.clock import Clock, Timekeeper, Timer
 from slipstream.engine.condition import Condition, ConditionSource
+from slipstream.engine.expiry import expire
 from slipstream.engine.storage import Storage
 from slipstream.engine.waiting import Answer, Sink, Waiter, Watch
 from slipstream.record import LogUnreadable
@@ -251,11 +252,14 @@ class Engine:
 
     async def delete_topic(self, name: str) -> None:
         answer = Answer()
-        topic = self.run(answer, lambda broker, _: broker.delete_topic(name))
+        self._remove(self.run(answer, lambda broker, _: broker.delete_topic(name)))
+        await answer
+
+    def _remove(self, topic: Topic) -> None:
+        """Remove the files of a deleted topic once the journal has its deletion, and wake its readers."""
         self._after.append(lambda: self.store.delete_topic(topic.id))
         for partition in topic.partitions:
             self._tell_watchers(partition)  # nothing will come
-        await answer
 
     def create_topic(
         self, waiter: Waiter, name: str, partitions: int = 1, overrides: TopicOverrides | None = None
@@ -522,6 +526,7 @@ class Engine:
         for topic in list(self.broker.state.topics.values()):  # what dies meanwhile may need a topic for dead letters
             for number in range(len(topic.partitions)):
                 self.trim(topic, number)
+        expire(self.broker, self.now_ms(), self._remove)
         self._schedule_flush()
         age_ms = self.now_ms() - self._rotated_at_ms
         if self.store.journal_changes and age_ms >= self.store.config.journal_age_ms and not self.store.behind:

@@ -94,6 +94,10 @@ class BrokerCollector(Collector):
         for operation, count in broker.operations.totals.items():
             operations.add_metric([operation], count)
         yield operations
+        expired = CounterMetricFamily("slipstream_expired", "Groups and topics that expired", labels=["kind"])
+        for kind in ("group", "topic"):
+            expired.add_metric([kind], broker.expiry.totals[kind])
+        yield expired
         totals = {
             "produced": ("Messages stored", broker.intake.produced_total),
             "deduplicated": ("Produces swallowed by an idempotency key", broker.intake.deduplicated_total),

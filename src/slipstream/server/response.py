@@ -8,7 +8,7 @@ from http import HTTPStatus
 
 import msgspec
 
-from slipstream.broker import BrokerError, Overloaded
+from slipstream.broker import BrokerError, BrokerFull, Overloaded
 
 _STATUS_OF_CODE = {
     "INVALID_ARGUMENT": 400,
@@ -75,6 +75,9 @@ def render_broker_error(error: BrokerError) -> bytes:
         body = ErrorBody(error.code, error.message, "overloaded", error.retry_after_ms)
         retry_after = b"Retry-After: %d\r\n" % max(1, math.ceil(error.retry_after_ms / 1000))
         return render(status, encode_json(body), JSON + retry_after)
+    if isinstance(error, BrokerFull):
+        body = ErrorBody(error.code, error.message, error.reason)
+        return render(HTTPStatus.INSUFFICIENT_STORAGE, encode_json(body))
     return render_error(status, error.code, error.message)
 
 

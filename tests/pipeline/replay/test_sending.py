@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from slipstream.api import TopicConfigFields
-from slipstream.client import Client, InvalidArgument
+from slipstream.client import BrokerFull, Client
 from slipstream.pipeline.replay import PassedOver, ReplayForgotten
 from slipstream.pipeline.replay.folder import Replay
 from slipstream.pipeline.replay.plan import Reached
@@ -241,7 +241,7 @@ def test_where_the_server_takes_no_commit_at_all_nothing_is_passed_over(tmp_path
         client.create_topic("orders")
         client.commit("another", 1)
         replay = composed(tmp_path, [message(n) for n in range(6)])
-        with pytest.raises(InvalidArgument, match="max_writers"):
+        with pytest.raises(BrokerFull, match="max_writers"):
             sender(client, replay).send()
         assert replay.passed_over(sender(client, replay).reached()) == []
 

@@ -25,6 +25,7 @@ CONFIG = {
     "retention_bytes": 1_000_000,
     "hold_unfinished": True,
     "dead_letters": False,
+    "expiry_ms": 86_400_000,
 }
 
 
@@ -333,3 +334,21 @@ def test_a_group_says_for_how_long_nobody_has_used_it(slipstream_broker: MemoryB
         assert client.group("t", "g").idle_ms == 0
         slipstream_broker.advance(seconds=1)
         assert client.topic("t").groups[0].idle_ms == 1_000
+
+
+def test_a_full_broker_answers_507_with_the_limit_and_makes_room_by_expiry(start_memory: StartMemory) -> None:
+    minute_ms = 60_000
+    server = start_memory(max_topics=1, max_groups=1, group_expiry_ms=minute_ms, topic_expiry_ms=2 * minute_ms)
+    v2 = V2(server, "t")
+    server.create("t")
+    assert v2.call("POST", "/v2/topics", {"name": "u"}, 507)["reason"] == "max_topics"
+    v2.fetch(group="peek")
+    refused = v2.fetch(group="another", expect=507)
+    assert (refused["error"], refused["reason"]) == ("RESOURCE_EXHAUSTED", "max_groups")
+    assert "raise max_groups" in refused["message"]
+    server.advance(minute_ms + 30_000)
+    assert server.metric("slipstream_expired_total", kind="group") == 1
+    v2.fetch(group="another")
+    server.advance(4 * minute_ms)
+    assert server.metric("slipstream_expired_total", kind="topic") == 1
+    v2.call("POST", "/v2/topics", {"name": "u"}, 201)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+from http import HTTPStatus
 from typing import Literal, TypeAlias
 
 from slipstream.api import ErrorResponse
 from slipstream.api.media import JSON, MSGPACK, NDJSON
-from slipstream.broker import BrokerError, InProgress, InvalidArgument, NotFound, Overloaded
+from slipstream.broker import BrokerError, BrokerFull, InProgress, InvalidArgument, NotFound, Overloaded
 
 
 class UnsupportedMediaType(BrokerError):
@@ -45,6 +46,11 @@ STATUS_OF_CODE = {
     "INTERNAL": 500,
     "UNAVAILABLE": 503,
 }
+
+
+def error_status(error: BrokerError) -> int:
+    # 507, because 429 asks to wait, and waiting does not make room for another topic or group.
+    return HTTPStatus.INSUFFICIENT_STORAGE if isinstance(error, BrokerFull) else STATUS_OF_CODE[error_code(error)]
 
 
 def error_code(error: BrokerError) -> str:
@@ -98,6 +104,8 @@ def payload_bytes(payload: object, encoding: str | None, what: str) -> bytes:
 def error_body(error: BrokerError) -> ErrorResponse:
     if isinstance(error, Overloaded):
         return ErrorResponse(error_code(error), error.message, "overloaded", error.retry_after_ms)
+    if isinstance(error, BrokerFull):
+        return ErrorResponse(error_code(error), error.message, error.reason)
     if isinstance(error, InProgress):
         return ErrorResponse(error_code(error), error.message, "in_progress")
     earliest = error.earliest_offset if isinstance(error, OffsetOutOfRange) else None

@@ -81,6 +81,7 @@ def describe_config(config: TopicConfig | TopicOverrides) -> TopicConfigFields:
         retention_bytes=config.retention_bytes,
         hold_unfinished=config.hold_unfinished,
         dead_letters=config.dead_letters,
+        expiry_ms=config.expiry_ms,
     )
 
 
@@ -110,6 +111,7 @@ def to_overrides(fields: TopicConfigFields, before: RetryPolicy) -> TopicOverrid
         retention_bytes=fields.retention_bytes,
         hold_unfinished=fields.hold_unfinished,
         dead_letters=fields.dead_letters,
+        expiry_ms=fields.expiry_ms,
     )
 
 

@@ -18,7 +18,7 @@ from slipstream.broker import BrokerError, InvalidArgument, Overloaded, Unavaila
 from slipstream.engine import Engine
 from slipstream.limits import Limits
 from slipstream.record import LogUnreadable
-from slipstream.server.v2.codec import STATUS_OF_CODE, error_body, error_code, form_of
+from slipstream.server.v2.codec import error_body, error_status, form_of
 from slipstream.server.wire import UNREADABLE, readable
 
 log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ def error_response(error: BrokerError, codec: Codec) -> Response:
     headers = {}
     if isinstance(error, Overloaded):
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_ms / 1000)))
-    status = STATUS_OF_CODE[error_code(error)]
+    status = error_status(error)
     return Response(codec.encode(error_body(error)), status, headers, media_type=codec.media_type)
 
 

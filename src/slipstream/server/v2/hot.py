@@ -36,7 +36,7 @@ from slipstream.router import RoutedMessage, RouterHook
 from slipstream.server.exchange import Exchange
 from slipstream.server.response import render_as
 from slipstream.server.route import Route
-from slipstream.server.v2.codec import STATUS_OF_CODE, Form, error_body, error_code, form_of
+from slipstream.server.v2.codec import Form, error_body, error_code, error_status, form_of
 from slipstream.server.v2.fetch import Fetch
 from slipstream.server.v2.messages import count_at_most, decode_produce, new_messages
 from slipstream.server.wire import UNREADABLE, parse_query, readable
@@ -77,7 +77,7 @@ class Reply:
         headers = self.codec.content_type
         if isinstance(error, Overloaded):
             headers += b"Retry-After: %d\r\n" % max(1, math.ceil(error.retry_after_ms / 1000))
-        return render_as(STATUS_OF_CODE[error_code(error)], self.codec.encode(error_body(error)), headers)
+        return render_as(error_status(error), self.codec.encode(error_body(error)), headers)
 
 
 class _Decoders:

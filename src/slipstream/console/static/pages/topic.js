@@ -155,6 +155,7 @@ function settings(info, actions) {
     ["retention_bytes", config.retention_bytes ? `Of a partition the newest ${bytes(config.retention_bytes)} are kept.` : "A partition may have any size."],
   ];
   const worked = () => [
+    ["expiry_ms", config.expiry_ms ? `The topic is deleted when it was not used for ${span(config.expiry_ms)} and nothing in it is unfinished.` : "The topic is kept however long it is idle."],
     ["hold_unfinished", config.hold_unfinished ? "What a group has not finished is kept past that." : "What a group has not finished by then is lost for it."],
     ["retry", retries(config.retry)],
     ["dead_letters", config.dead_letters ? "What has had its attempts becomes a dead letter." : "What has had its attempts is dropped."],

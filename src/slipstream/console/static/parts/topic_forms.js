@@ -15,6 +15,7 @@ const YES_NO = [
 const FIELDS = [
   ["retention_ms", "Keep messages for", "7d, 12h; 0 is for ever", typedSpan, parseSpan],
   ["retention_bytes", "and at most, per partition", "10g, 500m; 0 is any size", typedSize, parseSize],
+  ["expiry_ms", "Delete the topic when unused and finished for", "30d; 0 is never", typedSpan, parseSpan],
   ["max_attempts", "Attempts before a message is a dead letter", "0 is without end", String, (text) => parseCount(text, "the number of attempts")],
   ["max_in_flight", "In flight at most, per group and partition", "0 is any number", String, (text) => parseCount(text, "the number in flight")],
   ["max_waiting_messages", "Waiting at most, before producers are held back", "0 is any number", String, (text) => parseCount(text, "the number waiting")],
