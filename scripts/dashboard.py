@@ -58,6 +58,7 @@ ROWS: dict[str, list[Panel]] = {
                 "rejected: {{reason}}": rate("produce_rejected_total", "reason"),
                 "router failures": rate("slipstream_router_failures_total"),
                 "routers that fail or are paused": "sum(slipstream_router_well == bool 0)",
+                "router paused": rate("slipstream_router_skipped_total"),
             },
         ),
         Panel(
@@ -67,7 +68,12 @@ ROWS: dict[str, list[Panel]] = {
             {"sync": f"{rate('slipstream_journal_sync_seconds_total')} / {rate('slipstream_journal_syncs_total')}"},
         ),
         Panel(
-            "Writable", "0 after the journal failed: restart it.", "none", {"": "min(slipstream_writable)"}, "stat", 4
+            "Writable",
+            "0 after the journal failed: restart it. Or there is no room on the disk: make some.",
+            "none",
+            {"": "min(slipstream_writable)", "disk low": "max(slipstream_disk_low)"},
+            "stat",
+            4,
         ),
         Panel(
             "Compaction",

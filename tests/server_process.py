@@ -199,6 +199,15 @@ class ServerProcess:
             assert time.monotonic() < deadline, f"{name} {labels} is {found}, not {expected}"
             time.sleep(0.01)
 
+    def problem(self) -> dict[str, Any]:
+        """Return the worst problem that the console's overview shows, as soon as there is one."""
+        headers = {"Accept": "text/event-stream"}
+        with self.client.stream("GET", self.base + "/v2/overview", headers=headers) as response:
+            for line in response.iter_lines():
+                if line.startswith("data: ") and (problems := json.loads(line[6:]).get("problems")):
+                    return dict(problems[0])
+        raise AssertionError("the overview has ended without a problem")
+
     def connect(self, timeout: float = 10) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=timeout)
 

@@ -105,6 +105,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     verify_bytes: Annotated[
         int, _storage("Bytes of segments whose checksums are verified at every start, newest first.", ge=0)
     ] = 256 << 20
+    disk_free_bytes: Annotated[
+        int,
+        _storage(
+            "Free space that is kept for acks and compaction: with less, producers get 429. At most a tenth of the "
+            "volume counts; 0 for none.",
+            ge=0,
+        ),
+    ] = 256 << 20
     page_cache_pages: Annotated[int, _storage("Pages of older messages kept in memory (up to 1 MiB each).", ge=1)] = 64
 
     lease_ms: Annotated[int, _delivery("Lease of a consumer that does not ask for one.", ge=1)] = 2_000
@@ -242,6 +250,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             journal_queue_bytes=self.journal_queue_bytes,
             compaction_process=self.compaction_process,
             verify_bytes=self.verify_bytes,
+            disk_free_bytes=self.disk_free_bytes,
             page_cache_pages=self.page_cache_pages,
         )
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from slipstream.store import Disk
+from slipstream.store.disk import NoRoom, is_no_room
 
 
 class FailingDisk(Disk):
@@ -16,6 +17,8 @@ class FailingDisk(Disk):
     def __init__(self) -> None:
         super().__init__()
         self.failing: dict[str, int] = {}
+        self.free_bytes: int | None = None
+        """The free space, instead of what there really is."""
         self.calls: list[str] = []
         self.open_files: set[int] = set()
 
@@ -28,7 +31,13 @@ class FailingDisk(Disk):
     def _check(self, operation: str, path: object = "") -> None:
         self.calls.append(f"{operation} {Path(str(path)).name}".strip())
         if operation in self.failing:
-            raise OSError(self.failing[operation], os.strerror(self.failing[operation]))
+            error = OSError(self.failing[operation], os.strerror(self.failing[operation]))
+            # The real one raises NoRoom where it has tried to write.
+            raise (
+                NoRoom(error.errno, error.strerror)
+                if operation in {"open", "write", "half a write"} and is_no_room(error)
+                else error
+            )
 
     def open_append(self, path: Path, *, create: bool) -> int:
         self._check("open", path)
@@ -43,8 +52,21 @@ class FailingDisk(Disk):
 
     def write(self, fd: int, parts: Sequence[bytes]) -> None:
         if fd in self.open_files:
+            if "half a write" in self.failing:
+                data = b"".join(parts)
+                super().write(fd, [data[: len(data) // 2]])
+                self._check("half a write")
             self._check("write")
         super().write(fd, parts)
+
+    def cut(self, fd: int, length: int) -> None:
+        self._check("cut")
+        super().cut(fd, length)
+
+    def space(self, path: Path) -> tuple[int, int]:
+        if self.free_bytes is None:
+            return super().space(path)
+        return self.free_bytes, 1 << 40
 
     def sync(self, fd: int) -> None:
         if fd in self.open_files:

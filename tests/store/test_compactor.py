@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.broker import Unavailable
+from slipstream.broker import DiskLow, Unavailable
 from slipstream.store import builder as module
+from slipstream.store import compactor
 from slipstream.store.checkpoint import checkpoint_numbers
 from slipstream.store.journal import journal_numbers
 from tests.store.failing_disk import FailingDisk
@@ -137,10 +138,10 @@ def test_an_error_during_compaction_stops_producers_and_loses_nothing(tmp_path: 
             node.compact()
         fill(node)
         delivery = node.take("orders", 1)[0]
-        disk.fail(operation, errno.ENOSPC)
-        with pytest.raises(OSError, match="No space left"):
+        disk.fail(operation, errno.EIO)
+        with pytest.raises(OSError, match="Input/output error"):
             node.compact()
-        with pytest.raises(Unavailable, match=r"compaction failed.*No space left"):
+        with pytest.raises(Unavailable, match=r"compaction failed.*Input/output error"):
             node.produce("orders", b"more")
         node.ack("orders", delivery)
         expected = node.state()
@@ -149,6 +150,79 @@ def test_an_error_during_compaction_stops_producers_and_loses_nothing(tmp_path: 
         assert len(node.values("orders")[0]) == 40
         node.compact()
         node.produce("orders", b"more")
+
+
+@pytest.mark.parametrize("operation", ["replace segment", "replace checkpoint"])
+def test_a_compaction_without_room_waits_for_it_while_acks_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    monkeypatch.setattr(compactor, "RETRY_S", 0.001)
+    directory = tmp_path / "data"
+    disk = FailingDisk()
+    with Node(directory, disk) as node:
+        node.create("orders")
+        fill(node)
+        node.compact()
+        fill(node)
+        delivery = node.take("orders", 1)[0]
+        disk.fail(operation, errno.ENOSPC)
+        node.engine._flush()
+        node.engine._rotate()
+        node.until(lambda: node.store.compactor.stalled is not None)
+        with pytest.raises(DiskLow, match=r"a compaction waits for room.*No space left"):
+            node.produce("orders", b"more")
+        node.ack("orders", delivery)
+        assert node.engine.trouble is None
+        disk.mend()
+        node.until(lambda: node.store.compactor.backlog == 0)
+        node.produce("orders", b"more")
+        expected, values = node.state(), node.values("orders")
+    with Node(directory) as node:
+        assert (node.state(), node.values("orders")) == (expected, values)
+
+
+def test_retention_makes_room_for_a_compaction_that_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compactor, "RETRY_S", 0.001)
+    directory = tmp_path / "data"
+    disk = FailingDisk()
+    with Node(directory, disk) as node:
+        node.create("old", retention_bytes=1)
+        node.create("orders")
+        node.produce("old", b"x" * 100)
+        node.compact()
+        (path,) = (directory / "segments").glob("1-old/0/*")
+        node.produce("old", b"new")
+        fill(node)
+        disk.fail("replace segment", errno.ENOSPC)
+        node.engine._flush()
+        node.engine._rotate()
+        node.until(lambda: node.store.compactor.stalled is not None)
+        node.engine.trim(node.engine.broker.topic("old"), 0)
+        node.engine._schedule_flush()
+        node.until(lambda: not path.exists())
+        disk.mend()
+        node.until(lambda: node.store.compactor.backlog == 0)
+        values = node.values("orders")
+    with Node(directory) as node:
+        assert (node.values("orders"), node.values("old")) == (values, [[b"new"]])
+
+
+def test_a_stop_does_not_wait_for_room_for_a_compaction(tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    disk = FailingDisk()
+    with Node(directory, disk) as node:
+        node.create("orders")
+        fill(node)
+        disk.fail("replace segment", errno.ENOSPC)
+        node.engine._flush()
+        node.engine._rotate()
+        node.until(lambda: node.store.compactor.stalled is not None)
+        values = node.values("orders")
+    assert node.engine.trouble is None
+    with Node(directory) as node:
+        assert node.values("orders") == values
 
 
 def test_a_compaction_that_follows_a_crash_takes_everything_with_it(tmp_path: Path) -> None:

@@ -25,13 +25,23 @@ class Writer:
         self.done: list[object] = []
         self.batches: list[list[object]] = []
         self.failures: list[OSError] = []
-        self.journal = Journal(directory, self.disk, durability, interval_ms, self._done, self.failures.append)
+        self.heard: list[str] = []
+        self.journal = Journal(directory, self.disk, durability, interval_ms, self._done, self.failures.append, self)
         self.journal.create(1)
         self.disk.calls.clear()
 
     def _done(self, tokens: list[object]) -> None:
         self.batches.append(tokens)
         self.done += tokens
+
+    def stalled(self, error: OSError) -> None:
+        self.heard.append("stalled")
+
+    def resumed(self) -> None:
+        self.heard.append("resumed")
+
+    def room_changed(self) -> None:
+        self.heard.append("room changed")
 
     def submit(self, *tokens: object, sync: bool = True) -> None:
         for token in tokens:
@@ -181,8 +191,7 @@ def test_rotation_syncs_the_old_file_before_it_starts_the_next(tmp_path: Path, d
     assert second.previous_length == journal_path(tmp_path, 1).stat().st_size
 
 
-@pytest.mark.parametrize("operation", ["write", "sync"])
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize(("operation", "number"), [("write", errno.EIO), ("sync", errno.EIO), ("sync", errno.ENOSPC)])
 def test_after_an_error_nothing_more_is_written_or_answered(tmp_path: Path, operation: str, number: int) -> None:
     writer = Writer(tmp_path)
     writer.journal.start()
@@ -204,13 +213,97 @@ def test_after_an_error_nothing_more_is_written_or_answered(tmp_path: Path, oper
     assert not journal_path(tmp_path, 2).exists()
 
 
-@pytest.mark.parametrize("operation", ["sync", "open", "sync_directory"])
-def test_a_rotation_that_fails_is_reported_and_no_file_is_closed_twice(tmp_path: Path, operation: str) -> None:
+@pytest.mark.parametrize("operation", ["write", "half a write"])
+@pytest.mark.parametrize("durability", list(Durability))
+def test_a_write_without_room_is_cut_off_and_repeated_until_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str, durability: Durability
+) -> None:
+    monkeypatch.setattr(journal_module, "RETRY_S", 0.001)
+    writer = Writer(tmp_path, durability)
+    writer.journal.start()
+    writer.submit("before")
+    writer.pause()
+    writer.disk.fail(operation, errno.ENOSPC)
+    writer.submit("waits")
+    writer.submit("waits too", sync=False)
+    while writer.disk.calls.count("cut") < 3:
+        threading.Event().wait(0.001)
+    assert (writer.done, writer.heard) == (["before"], ["stalled"])
+    writer.disk.mend()
+    writer.pause()
+    writer.submit("after")
+    writer.journal.rotate(lambda _: None)
+    writer.submit("in the next file")
+    writer.journal.close()
+    assert writer.done == ["before", "waits", "waits too", "after", "in the next file"]
+    assert (writer.heard, writer.failures) == (["stalled", "resumed"], [])
+    assert sum(writer.frames(1)) == 4
+    assert writer.frames(2) == [1]
+
+
+@pytest.mark.parametrize("operation", ["open", "write", "half a write"])
+def test_a_rotation_without_room_is_repeated_until_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    monkeypatch.setattr(journal_module, "RETRY_S", 0.001)
+    writer = Writer(tmp_path)
+    writer.journal.start()
+    writer.submit("before")
+    writer.pause()
+    writer.disk.fail(operation, errno.ENOSPC)
+    writer.journal.rotate(writer.done.append)
+    while not writer.heard:
+        threading.Event().wait(0.001)
+    writer.disk.mend()
+    writer.submit("after")
+    writer.pause()
+    writer.journal.close()
+    assert writer.done == ["before", 2, "after"]
+    assert writer.heard == ["stalled", "resumed"]
+    assert writer.frames(2) == [1]
+
+
+def test_a_file_that_cannot_be_cut_back_is_not_written_to_again(tmp_path: Path) -> None:
+    """Its end is not known then."""
+    writer = Writer(tmp_path)
+    writer.journal.start()
+    writer.disk.fail("half a write", errno.ENOSPC)
+    writer.disk.fail("cut", errno.EIO)
+    writer.submit("bad")
+    while not writer.failures:
+        threading.Event().wait(0.001)
+    writer.disk.mend()
+    writer.submit("after")
+    writer.journal.close()
+    assert (writer.done, writer.heard) == ([], [])
+
+
+def test_a_stop_does_not_wait_for_room(tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    writer.journal.start()
+    writer.submit("before")
+    writer.pause()
+    writer.disk.fail("half a write", errno.ENOSPC)
+    writer.submit("bad")
+    while not writer.heard:
+        threading.Event().wait(0.001)
+    writer.journal.close()
+    assert writer.done == ["before"]
+    assert [error.errno for error in writer.failures] == [errno.ENOSPC]
+    assert writer.frames() == [1], "nothing is torn"
+
+
+@pytest.mark.parametrize(
+    ("operation", "number"), [("sync", errno.ENOSPC), ("open", errno.EIO), ("sync_directory", errno.ENOSPC)]
+)
+def test_a_rotation_that_fails_is_reported_and_no_file_is_closed_twice(
+    tmp_path: Path, operation: str, number: int
+) -> None:
     writer = Writer(tmp_path)
     writer.journal.start()
     writer.submit("good")
     writer.pause()
-    writer.disk.fail(operation, errno.ENOSPC)
+    writer.disk.fail(operation, number)
     if operation == "sync":
         writer.submit("unsynced", sync=False)
     writer.journal.rotate(lambda _: writer.done.append("rotated"))

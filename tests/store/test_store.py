@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from slipstream.api import Place
-from slipstream.broker import BrokerConfig, Envelope, NewMessage, RetryPolicy, Unavailable
-from slipstream.store import Durability, builder
+from slipstream.broker import BrokerConfig, DiskLow, Envelope, NewMessage, RetryPolicy, Unavailable
+from slipstream.store import Durability, builder, journal, room
 from slipstream.store.journal import journal_numbers
 from tests.store.failing_disk import FailingDisk
-from tests.store.node import LONG_MS, Answer, Node, content, image
+from tests.store.node import LONG_MS, Answer, Inbox, Node, content, image
 
 NEXT_CENTURY = datetime(2100, 1, 1, tzinfo=UTC)
 FOREVER = RetryPolicy(backoff_ms=LONG_MS, max_backoff_ms=LONG_MS)
@@ -22,8 +22,7 @@ FOREVER = RetryPolicy(backoff_ms=LONG_MS, max_backoff_ms=LONG_MS)
 # Errors of the disk (ruling 12)
 
 
-@pytest.mark.parametrize("operation", ["write", "sync"])
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize(("operation", "number"), [("write", errno.EIO), ("sync", errno.EIO), ("sync", errno.ENOSPC)])
 def test_after_a_disk_error_nothing_is_acknowledged_and_all_that_was_is_found_again(
     tmp_path: Path, operation: str, number: int
 ) -> None:
@@ -66,13 +65,122 @@ def test_answers_on_their_way_when_the_disk_fails_are_given_once(tmp_path: Path)
         assert refused.times == 0
 
 
-@pytest.mark.parametrize("operation", ["open", "sync_directory"])
-def test_a_rotation_that_fails_stops_the_broker_and_loses_nothing(tmp_path: Path, operation: str) -> None:
+@pytest.mark.parametrize("durability", list(Durability))
+def test_a_full_disk_refuses_writes_until_there_is_room_and_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: Durability
+) -> None:
+    monkeypatch.setattr(journal, "RETRY_S", 0.001)
+    disk = FailingDisk()
+    with Node(tmp_path, disk, durability=durability) as node:
+        node.create("orders")
+        node.produce("orders", b"a")
+        (delivery,) = node.take("orders", 1)
+        disk.fail("half a write", errno.ENOSPC)
+        waiting = [node.send("orders", b"later %d" % number) for number in range(2)]
+        node.until(lambda: node.engine.trouble is not None)
+        for answer in waiting:
+            node.until(lambda answer=answer: answer.done)  # type: ignore[misc]
+            assert answer.times == 1
+            if durability is not Durability.OFF:
+                assert isinstance(answer.error, Unavailable)
+                assert answer.error.retry_after_ms
+        with pytest.raises(Unavailable, match="without a restart"):
+            node.produce("orders", b"never")
+        with pytest.raises(Unavailable):
+            node.ack("orders", delivery)
+        with pytest.raises(Unavailable):
+            node.create("more")
+        disk.mend()
+        node.until(lambda: node.engine.trouble is None)
+        node.ack("orders", delivery)
+        node.produce("orders", b"b")
+        expected, values = node.state(), node.values("orders")
+        assert values == [[b"a", b"later 0", b"later 1", b"b"]]
+        node.compact()
+    with Node(tmp_path) as node:
+        assert node.values("orders") == values
+        assert len(node.state()[0]) == len(expected[0])
+
+
+def test_a_message_with_a_key_is_stored_once_though_the_disk_was_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first answer was 503, and it is stored all the same."""
+    monkeypatch.setattr(journal, "RETRY_S", 0.001)
+    disk = FailingDisk()
+    envelope = Envelope(idempotency_key="k")
+    with Node(tmp_path, disk) as node:
+        node.create("orders")
+        disk.fail("write", errno.ENOSPC)
+        answer = node.send("orders", b"a", envelope=envelope)
+        node.until(lambda: answer.done)
+        assert isinstance(answer.error, Unavailable)
+        disk.mend()
+        node.until(lambda: node.engine.trouble is None)
+        assert node.produce("orders", b"a", envelope=envelope).deduplicated
+        assert node.values("orders") == [[b"a"]]
+
+
+def test_leases_that_run_out_while_the_disk_is_full_are_seen_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "RETRY_S", 0.001)
     disk = FailingDisk()
     with Node(tmp_path, disk) as node:
         node.create("orders")
         node.produce("orders", b"a")
-        disk.fail(operation, errno.ENOSPC)
+        inbox = Inbox()
+        node.engine.attach("orders", "g", "o", 50, inbox)
+        node.until(lambda: len(inbox.deliveries) == 1)
+        disk.fail("write", errno.ENOSPC)
+        node.send("orders", b"b")
+        node.until(lambda: node.engine.trouble is not None)
+        due_ms = node.engine.now_ms() + 60
+        node.until(lambda: node.engine.now_ms() > due_ms)
+        assert len(inbox.deliveries) == 1
+        disk.mend()
+        node.until(lambda: len(inbox.deliveries) >= 2)
+
+
+def test_producers_are_refused_while_the_disk_is_nearly_full_and_acks_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "LOOK_S", 0.0)
+    disk = FailingDisk()
+    disk.free_bytes = 1 << 30
+    with Node(tmp_path, disk, disk_free_bytes=100 << 20) as node:
+        node.create("orders")
+        for value in (b"a", b"b"):
+            node.produce("orders", value)
+        first = node.take("orders", 1)[0]
+        assert node.engine.conditions == []
+        disk.free_bytes = 99 << 20
+        node.ack("orders", first)
+        node.until(lambda: bool(node.engine.conditions))
+        with pytest.raises(DiskLow, match="99 MiB are free, 100 MiB are kept for acks"):
+            node.produce("orders", b"c")
+        with pytest.raises(DiskLow):
+            node.engine.stage("w", 1, "orders", [], 0)
+        assert node.engine.broker.intake.rejected["disk_low"] == 2
+        (condition,) = node.engine.conditions
+        assert (condition.kind, condition.level) == ("disk", "error")
+        assert str(tmp_path) in condition.detail
+        disk.free_bytes = 101 << 20
+        node.create("more")
+        assert node.engine.conditions, "a little more is needed, or every message would change it"
+        disk.free_bytes = 120 << 20
+        node.create("more-still")
+        node.until(lambda: not node.engine.conditions)
+        node.produce("orders", b"c")
+
+
+@pytest.mark.parametrize(("operation", "number"), [("open", errno.EIO), ("sync_directory", errno.ENOSPC)])
+def test_a_rotation_that_fails_stops_the_broker_and_loses_nothing(tmp_path: Path, operation: str, number: int) -> None:
+    disk = FailingDisk()
+    with Node(tmp_path, disk) as node:
+        node.create("orders")
+        node.produce("orders", b"a")
+        disk.fail(operation, number)
         node.engine._rotate()
         answer = node.send("orders", b"b")
         node.until(lambda: answer.done)

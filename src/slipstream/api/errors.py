@@ -13,9 +13,9 @@ class ErrorResponse(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str
     """What happened and what to do, for people."""
     reason: str = ""
-    """`overloaded` with 429; with 507 the setting that limits, such as `max_topics`; `in_progress` with 409 where
-    another request is at it right now and a moment later it is done."""
+    """With 429 `overloaded`, or `disk_low` where the disk is nearly full; with 507 the setting that limits, such as
+    `max_topics`; with 409 `in_progress`, where another request is at it right now and a moment later it is done."""
     retry_after_ms: int = 0
-    """With 429: try again after this time; nothing was stored."""
+    """With 429: try again after this time; nothing was stored. With 503: it may work again after this time."""
     earliest_offset: int | None = None
     """With OFFSET_OUT_OF_RANGE: where the log begins now."""

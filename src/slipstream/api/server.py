@@ -27,6 +27,6 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
     started_ms: int
     now_ms: int
     writable: bool
-    """False after a disk error, until somebody has mended it and restarted."""
+    """False after a disk error until a restart, and while there is no room on the disk."""
     conditions: list[ServerCondition] = []
     """What should be mended; none where all is well."""

@@ -21,6 +21,7 @@ from slipstream.broker.envelope import (
 from slipstream.broker.errors import (
     BrokerError,
     BrokerFull,
+    DiskLow,
     FailedPrecondition,
     InProgress,
     InvalidArgument,
@@ -47,6 +48,7 @@ __all__ = [
     "Consumer",
     "DeadLetter",
     "Delivery",
+    "DiskLow",
     "Effects",
     "Envelope",
     "Evidence",

@@ -37,6 +37,7 @@ class Overloaded(BrokerError):
     """The slowest group has too much left to do; the producer should wait and try again (ruling 10)."""
 
     code = "RESOURCE_EXHAUSTED"
+    reason = "overloaded"
 
     def __init__(self, message: str, retry_after_ms: int) -> None:
         super().__init__(message)
@@ -55,7 +56,18 @@ class BrokerFull(BrokerError):
         self.reason = limit
 
 
+class DiskLow(Overloaded):
+    """The disk is nearly full; producers should wait until there is room. Everything else goes on."""
+
+    reason = "disk_low"
+
+
 class Unavailable(BrokerError):
     """The broker cannot take writes now, whatever the client sends."""
 
     code = "UNAVAILABLE"
+
+    def __init__(self, message: str, retry_after_ms: int = 0) -> None:
+        super().__init__(message)
+        self.retry_after_ms = retry_after_ms
+        """When it may be worth to try again; 0 where somebody has to mend something first."""

@@ -59,7 +59,7 @@ class Intake:
         """Router decisions that could not be followed, such as a topic or partition that is not there."""
         self.on_router_miss: Callable[[str], None] = lambda _: None
         """Called with the reason when a router's decision could not be followed."""
-        self.rejected: dict[str, int] = {"partition_buffer_full": 0, "partition_buffer_bytes_full": 0}
+        self.rejected: dict[str, int] = {"partition_buffer_full": 0, "partition_buffer_bytes_full": 0, "disk_low": 0}
 
     def produce(
         self,

@@ -18,7 +18,8 @@ from slipstream.engine.dead_letters import (
 from slipstream.engine.engine import Engine, EngineConfig
 from slipstream.engine.reading import first_offset, next_offset, read_slice
 from slipstream.engine.storage import SliceableLog, Storage
-from slipstream.engine.waiting import Answer, Sink, Waiter, Watch
+from slipstream.engine.waiter import Answer, Sink, Waiter
+from slipstream.engine.watchers import Watch
 
 __all__ = [
     "Answer",

@@ -182,6 +182,7 @@ class Redrive:
             await self._keep_rate()
             waiting = len(left)
             try:
+                self.engine.check_takes_messages()
                 await self.engine.perform(lambda broker, now_ms: self._redrive(broker, now_ms, partition, left))
             except Overloaded as error:
                 await asyncio.sleep(error.retry_after_ms / 1000)

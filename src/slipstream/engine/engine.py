@@ -18,6 +18,7 @@ from slipstream.broker import (
     Consumed,
     Consumer,
     Delivery,
+    DiskLow,
     Envelope,
     NewMessage,
     NotFound,
@@ -35,9 +36,11 @@ from slipstream.broker import (
 from slipstream.broker.changes import batched_in, decode_changes
 from slipstream.engine.clock import Clock, Timekeeper, Timer
 from slipstream.engine.condition import Condition, ConditionSource
+from slipstream.engine.disk_room import DiskRoom
 from slipstream.engine.expiry import expire
 from slipstream.engine.storage import Storage
-from slipstream.engine.waiting import Answer, Sink, Waiter, Watch
+from slipstream.engine.waiter import Answer, Batch, Sink, Waiter
+from slipstream.engine.watchers import Watch, Watchers
 from slipstream.record import LogUnreadable
 from slipstream.store import Damaged, Durability, LogSlice, TornTail
 
@@ -54,17 +57,6 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     tick_ms: int = 10
     """The clock of leases and retries goes no finer than this."""
     retention_check_ms: int = 30_000
-
-
-class _Batch:
-    """The commands of one turn of the event loop: one entry in the journal."""
-
-    __slots__ = ("after", "publications", "waiters")
-
-    def __init__(self, publications: Publications, waiters: list[Waiter], after: list[Callable[[], None]]) -> None:
-        self.publications = publications
-        self.waiters = waiters
-        self.after = after
 
 
 class Engine:
@@ -84,21 +76,23 @@ class Engine:
         self.store = store
         self.broker = Broker(broker_config, store.open_log)
         self.failure: Unavailable | None = None
+        """Why nothing is written any more, until a restart."""
+        self._disk_room = DiskRoom(store)
         self._refusal: BrokerError | None = None
         """Why producers are turned away in this turn of the loop."""
         self.torn: list[TornTail] = []
-        self.condition_sources: list[ConditionSource] = []
+        self.condition_sources: list[ConditionSource] = [lambda: self._disk_room.condition]
         """Each is asked for what it cannot do now."""
         self._waits = store.config.durability is not Durability.OFF
         self._syncs = store.config.durability is Durability.ALWAYS
         self._waiters: list[Waiter] = []
         self._after: list[Callable[[], None]] = []
-        self._in_journal: deque[_Batch] = deque()
+        self._in_journal: deque[Batch] = deque()
         self._unsubmitted: list[bytes] = []
         self._unsubmitted_batched = 0
         self._submit_timer: asyncio.TimerHandle | None = None
         self._flush_scheduled = False
-        self._watchers: dict[Partition | Watch, dict[Callable[[], None], None]] = {}
+        self._watchers = Watchers()
         self._topics_told = 0
         """The version of the topics that watchers were told of last."""
         self._closed = False
@@ -181,7 +175,7 @@ class Engine:
         if not self._flush_scheduled:
             self._schedule_flush()
         if self._refusal is not None:
-            raise self._refusal
+            raise self._refused()
         placement = self.broker.produce(self._now_ms, topic, key, value, envelope, decision)
         self._waiters.append(waiter)
         return placement
@@ -189,8 +183,8 @@ class Engine:
     def ack(self, waiter: Waiter, topic: str, group: str, partition: int, offset: int, owner: str) -> None:
         if not self._flush_scheduled:
             self._schedule_flush()
-        if self.failure is not None:
-            raise self.failure
+        if (reason := self.failure or self._disk_room.stall) is not None:
+            raise reason
         self.broker.ack(self._now_ms, topic, group, partition, offset, owner)
         self._waiters.append(waiter)
 
@@ -207,7 +201,7 @@ class Engine:
         if not self._flush_scheduled:
             self._schedule_flush()
         if self._refusal is not None:
-            raise self._refusal
+            raise self._refused()
         placements = self.broker.produce_batch(self._now_ms, topic, messages, idempotency_key)
         self._waiters.append(waiter)
         return placements
@@ -217,6 +211,8 @@ class Engine:
     ) -> Part:
         """Keeps messages for a commit. Nothing is written, so there is nothing to wait for."""
         self._check_writable()
+        if (low := self._disk_room.low) is not None:
+            raise self._count(low)
         part_id = secrets.token_hex(8)  # no other has it, not even one that a former process gave
         return self.broker.commits.stage(self.now_ms(), part_id, writer, sequence, topic, messages, size, attempt)
 
@@ -231,7 +227,7 @@ class Engine:
         if not self._flush_scheduled:
             self._schedule_flush()
         if self._refusal is not None:
-            raise self._refusal
+            raise self._refused()
         committed = self.broker.commits.commit(self._now_ms, writer, sequence, staged, consumed)
         self._waiters.append(waiter)
         return committed
@@ -259,7 +255,7 @@ class Engine:
         """Remove the files of a deleted topic once the journal has its deletion, and wake its readers."""
         self._after.append(lambda: self.store.delete_topic(topic.id))
         for partition in topic.partitions:
-            self._tell_watchers(partition)  # nothing will come
+            self._watchers.call(partition)  # nothing will come
 
     def create_topic(
         self, waiter: Waiter, name: str, partitions: int = 1, overrides: TopicOverrides | None = None
@@ -300,14 +296,11 @@ class Engine:
         return self.store.log(partition.topic.id, partition.number).slice(first, end, max_bytes)
 
     def watch(self, watched: Partition | Watch, callback: Callable[[], None]) -> None:
-        """Calls back, once, when the partition has something new to read, or what else is watched has happened."""
-        self._watchers.setdefault(watched, {})[callback] = None
+        """Call back, once, when the partition has something new to read, or what else is watched has happened."""
+        self._watchers.add(watched, callback)
 
     def unwatch(self, watched: Partition | Watch, callback: Callable[[], None]) -> None:
-        callbacks = self._watchers.get(watched, {})
-        callbacks.pop(callback, None)
-        if not callbacks:
-            self._watchers.pop(watched, None)
+        self._watchers.remove(watched, callback)
 
     def when_written(self, action: Callable[[], None]) -> None:
         """Calls it when all that has happened so far is in the journal, synced or not: the death of this process then
@@ -335,7 +328,7 @@ class Engine:
         if self.failure is None and self.store.compactor.error is not None:
             cause = self.store.compactor.error
             return Unavailable(f"compaction failed: {cause}; restart after mending the cause")
-        return self.failure
+        return self.failure or self._disk_room.stall
 
     @property
     def conditions(self) -> list[Condition]:
@@ -343,8 +336,22 @@ class Engine:
         return [condition for source in self.condition_sources if (condition := source()) is not None]
 
     def _check_writable(self) -> None:
-        if self.failure is not None:
-            raise self.failure
+        if (reason := self.failure or self._disk_room.stall) is not None:
+            raise reason
+
+    def check_takes_messages(self) -> None:
+        """Raises DiskLow where the room on the disk is kept for what is stored already."""
+        if (low := self._disk_room.low) is not None:
+            raise low
+
+    def _refused(self) -> BrokerError:
+        assert self._refusal is not None, "asked only where there is one"
+        return self._count(self._refusal)
+
+    def _count(self, refusal: BrokerError) -> BrokerError:
+        if isinstance(refusal, DiskLow):
+            self.broker.intake.rejected[refusal.reason] += 1
+        return refusal
 
     def _behind(self) -> BrokerError:
         return self.trouble or Overloaded("the disk does not keep up; retry later", 1_000)
@@ -357,7 +364,8 @@ class Engine:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
             self.now_ms()
-            self._refusal = self.failure or (self._behind() if self.store.behind else None)
+            room = self._disk_room
+            self._refusal = self.failure or room.stall or room.low or (self._behind() if self.store.behind else None)
 
     def _flush(self, *, everything: bool = False) -> None:
         """Sends what is to be delivered, and hands what happened since the last time to the journal.
@@ -369,6 +377,8 @@ class Engine:
         if self._closed:
             return
         effects = self.broker.effects
+        if self._disk_room.stall is not None:
+            self._refuse_waiters(self._disk_room.stall)
         while True:
             while effects.deliveries:
                 self._send()
@@ -379,7 +389,7 @@ class Engine:
             if self._in_journal and not everything:
                 self._set_timer()
                 return
-            batch = _Batch(effects.publications, self._waiters, self._after)
+            batch = Batch(effects.publications, self._waiters, self._after)
             changes, batched = effects.changes, effects.batched
             effects.changes, effects.publications, self._waiters, self._after = [], Publications(), [], []
             effects.batched = 0
@@ -395,7 +405,7 @@ class Engine:
                 if batch.after:
                     self._submit_now()
                 self._settle(batch)
-        if self.store.wants_rotation and self.failure is None:
+        if self.store.wants_rotation and self.failure is None and self._disk_room.stall is None:
             self._rotate()
         self._set_timer()
 
@@ -436,25 +446,44 @@ class Engine:
             self._refuse(self._in_journal.popleft(), self.failure)
         self._flush()
 
-    def _settle(self, batch: _Batch) -> None:
+    def journal_stalled(self, error: OSError) -> None:
+        """From the store: there is no room. What is submitted is written when there is; nothing more is taken."""
+        self._refuse_waiters(self._disk_room.note_stall(error))
+
+    def journal_resumed(self) -> None:
+        """From the store: there was room for what waited."""
+        self._disk_room.stall = None
+        if self.failure is None:
+            self.broker.tick(self.now_ms())  # what became due meanwhile
+            self._flush()
+
+    def room_changed(self) -> None:
+        """From the store: the free space has become low, or is no longer."""
+        self._disk_room.note_change()
+
+    def _refuse_waiters(self, stall: Unavailable) -> None:
+        """Answer everybody who waits for the journal. What they asked for may still be written, nobody knows when."""
+        for batch in self._in_journal:
+            waiting, batch.waiters = batch.waiters, []
+            self._answer(waiting, stall)
+        waiting, self._waiters = self._waiters, []
+        self._answer(waiting, stall)
+
+    def _settle(self, batch: Batch) -> None:
         if batch.publications:
             self.broker.committed(batch.publications, self.now_ms())
             if self._watchers and batch.publications.ends:
                 for partition in batch.publications.ends:
-                    self._tell_watchers(partition)
-                self._tell_watchers(Watch.MESSAGES)
+                    self._watchers.call(partition)
+                self._watchers.call(Watch.MESSAGES)
         if self._topics_told != self.broker.state.topics_version:
             self._topics_told = self.broker.state.topics_version
-            self._tell_watchers(Watch.TOPICS)
+            self._watchers.call(Watch.TOPICS)
         self._answer(batch.waiters, None)
         for action in batch.after:
             action()
 
-    def _tell_watchers(self, watched: Partition | Watch) -> None:
-        for callback in self._watchers.pop(watched, ()):
-            callback()
-
-    def _refuse(self, batch: _Batch, failure: Unavailable) -> None:
+    def _refuse(self, batch: Batch, failure: Unavailable) -> None:
         self._answer(batch.waiters, failure)
 
     def _answer(self, waiters: list[Waiter], error: BrokerError | None) -> None:
@@ -502,7 +531,7 @@ class Engine:
 
     def _tick(self) -> None:
         self._timer = None
-        if self.failure is None:
+        if self.failure is None and self._disk_room.stall is None:
             self.broker.tick(self.now_ms())
             self._flush()
 
@@ -521,7 +550,7 @@ class Engine:
             self._loop, self.now_ms() + every_ms, every_ms, self._check_retention
         )
         self.broker.forget_expired(self.now_ms())
-        if self.failure is not None:
+        if self.failure is not None or self._disk_room.stall is not None:
             return
         for topic in list(self.broker.state.topics.values()):  # what dies meanwhile may need a topic for dead letters
             for number in range(len(topic.partitions)):
@@ -536,7 +565,7 @@ class Engine:
     def _check_idle(self) -> None:
         every_ms = self.store.config.journal_idle_ms
         self._idle_timer = self._clock.call_at(self._loop, self.now_ms() + every_ms, every_ms, self._check_idle)
-        if self.failure is not None:
+        if self.failure is not None or self._disk_room.stall is not None:
             return
         if self.store.journal_changes == self._changes_seen and self.store.is_worth_rotating:
             self._flush(everything=True)

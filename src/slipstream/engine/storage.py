@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from slipstream.broker import PartitionLog
-from slipstream.store import LogSlice, Owner, Schedule, SegmentInfo, StoreConfig, TornTail
+from slipstream.store import LogSlice, Owner, Room, Schedule, SegmentInfo, StoreConfig, TornTail
 
 
 class SliceableLog(PartitionLog, Protocol):
@@ -36,6 +36,9 @@ class CompactorGauge(Protocol):
     @property
     def error(self) -> Exception | None: ...
 
+    @property
+    def stalled(self) -> OSError | None: ...
+
 
 class Storage(Protocol):
     """Used from the broker's thread; what each member does is said in `Store`."""
@@ -59,6 +62,11 @@ class Storage(Protocol):
 
     @property
     def compactor(self) -> CompactorGauge: ...
+
+    @property
+    def room(self) -> Room | None:
+        """None where nothing is on disk."""
+        ...
 
     # Recovery, in this order: snapshot, frames, keep_topics, open.
 

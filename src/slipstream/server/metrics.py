@@ -136,8 +136,18 @@ class BrokerCollector(Collector):
             "Journal files waiting to be compacted",
             self.engine.store.compactor.backlog,
         )
+        free = GaugeMetricFamily("slipstream_disk_free_bytes", "Free space on the volume of the data directory")
+        low = GaugeMetricFamily("slipstream_disk_low", "1 while producers are refused because the disk is nearly full")
+        room = self.engine.store.room
+        if room is not None:
+            free.add_metric([], room.free_bytes)
+            low.add_metric([], 1 if room.is_low or self.engine.store.compactor.stalled is not None else 0)
+        yield free
+        yield low
         yield GaugeMetricFamily(
-            "slipstream_writable", "0 after the journal failed", 0 if self.engine.trouble is not None else 1
+            "slipstream_writable",
+            "0 after the journal failed, or while there is no room for it",
+            0 if self.engine.trouble is not None else 1,
         )
 
 

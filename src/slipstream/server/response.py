@@ -8,7 +8,7 @@ from http import HTTPStatus
 
 import msgspec
 
-from slipstream.broker import BrokerError, BrokerFull, Overloaded
+from slipstream.broker import BrokerError, BrokerFull, Overloaded, Unavailable
 
 _STATUS_OF_CODE = {
     "INVALID_ARGUMENT": 400,
@@ -71,8 +71,9 @@ def not_found(path: str) -> str:
 
 def render_broker_error(error: BrokerError) -> bytes:
     status = _STATUS_OF_CODE[error.code]
-    if isinstance(error, Overloaded):
-        body = ErrorBody(error.code, error.message, "overloaded", error.retry_after_ms)
+    if isinstance(error, Overloaded | Unavailable) and error.retry_after_ms:
+        reason = error.reason if isinstance(error, Overloaded) else ""
+        body = ErrorBody(error.code, error.message, reason, error.retry_after_ms)
         retry_after = b"Retry-After: %d\r\n" % max(1, math.ceil(error.retry_after_ms / 1000))
         return render(status, encode_json(body), JSON + retry_after)
     if isinstance(error, BrokerFull):

@@ -16,6 +16,7 @@ from slipstream.store.disk import Disk
 from slipstream.store.journal import Durability
 from slipstream.store.log import StoredLog
 from slipstream.store.memory import MemoryLog, MemoryStore
+from slipstream.store.room import Room
 from slipstream.store.slice import LogSlice, SliceGone
 from slipstream.store.store import Owner, Schedule, Store, StoreConfig
 
@@ -29,6 +30,7 @@ __all__ = [
     "MemoryLog",
     "MemoryStore",
     "Owner",
+    "Room",
     "Schedule",
     "SegmentInfo",
     "SliceGone",

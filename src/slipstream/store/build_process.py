@@ -49,7 +49,7 @@ class ProcessBuilder:
         for complaint in answer.complaints:
             log.error("%s", complaint)
         if answer.error:
-            raise OSError(answer.error)
+            raise OSError(answer.errno, answer.error) if answer.errno else OSError(answer.error)
         return answer.segments
 
     def close(self) -> None:
@@ -74,6 +74,8 @@ class BuildAnswer(msgspec.Struct, array_like=True):
     segments: list[SegmentInfo]
     complaints: list[str]
     error: str = ""
+    errno: int = 0
+    """The number of the error, where the system has said one."""
 
 
 _LENGTH = struct.Struct("<I")

@@ -39,5 +39,6 @@ def _answer(request: BuildRequest) -> BuildAnswer:
     try:
         segments = build_segments(Path(request.directory), request.journals, request.orders, complaints=complaints)
     except Exception as error:  # noqa: BLE001 - whatever it is, the broker is told
-        return BuildAnswer([], complaints, f"{type(error).__name__}: {error}")
+        number = error.errno if isinstance(error, OSError) else None
+        return BuildAnswer([], complaints, f"{type(error).__name__}: {error}", number or 0)
     return BuildAnswer(segments, complaints)

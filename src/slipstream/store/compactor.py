@@ -8,11 +8,11 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from slipstream.store.builder import Builder, SegmentOrder
 from slipstream.store.checkpoint import Checkpoint, SegmentInfo, checkpoint_path, write_checkpoint
-from slipstream.store.disk import Disk
+from slipstream.store.disk import Disk, is_no_room
 from slipstream.store.journal import journal_numbers, journal_path
 from slipstream.store.log import Chunk, StoredLog
 from slipstream.store.segment import topic_directories
@@ -23,6 +23,10 @@ DISCARD_RECORDS = 256
 DISCARD_PAUSE_S = 0.001
 """Giving back the memory of 200,000 records in one go stops the broker for 25 to 30 ms: do it in slices."""
 
+RETRY_S = 5.0
+"""How often a compaction is repeated for which there was no room, in seconds. It writes whole segments."""
+
+ResultT = TypeVar("ResultT")
 PartitionKey: TypeAlias = tuple[int, int]
 Adopt: TypeAlias = Callable[[StoredLog, Chunk, list[SegmentInfo]], object]
 _Item: TypeAlias = "Compaction | _Trim | _Delete | Chunk"
@@ -37,6 +41,10 @@ class Compaction:
         self.sequence = 0
         self.snapshot = snapshot
         self.chunks = chunks
+
+
+class _Closed(Exception):
+    """The compactor was closed while it waited for room."""
 
 
 class _Trim:
@@ -71,6 +79,11 @@ class Compactor:
         self.disk = disk
         self.catalogue = catalogue
         self.error: Exception | None = None
+        self.stalled: OSError | None = None
+        """Why the compaction under way waits for room."""
+        self._closing = threading.Event()
+        self._held: _Item | None = None
+        """Taken from the queue while a compaction waited for room, and next in turn."""
         self._checkpoints = checkpoints
         self._adopt = adopt
         self._builder = builder
@@ -116,21 +129,28 @@ class Compactor:
             return self._idle.wait_for(lambda: self._pending == 0 or self.error is not None, timeout_s)
 
     def close(self) -> None:
+        self._closing.set()
         if self._thread.is_alive():
             self._queue.put(None)
             self._thread.join()
         self._builder.close()
 
     def _run(self) -> None:
-        while (item := self._queue.get()) is not None:
+        while (item := self._next()) is not None:
             try:
                 self._handle(item)
+            except _Closed:
+                return  # the journal keeps what was to be compacted
             except Exception as error:  # noqa: BLE001 - whatever it is, it is reported, and the journal keeps the data
                 self.error = error
                 log.critical("compaction failed; journal files stay on disk until the next start: %s", error)
                 with self._idle:
                     self._idle.notify_all()
                 return
+
+    def _next(self) -> _Item | None:
+        item, self._held = self._held, None
+        return item if item is not None else self._queue.get()
 
     def _handle(self, item: _Item) -> None:
         if isinstance(item, Compaction):
@@ -145,11 +165,14 @@ class Compactor:
         elif isinstance(item, _Delete):
             self._delete(item.topic_id)
         else:
-            kept = [s for s in self.catalogue.get(item.key, []) if s.end_index > item.first_index]
-            gone = [s for s in self.catalogue.get(item.key, []) if s.end_index <= item.first_index]
-            self.catalogue[item.key] = kept
-            for segment in gone:
-                self.disk.remove(self.directory / segment.path)
+            self._trim(item)
+
+    def _trim(self, item: _Trim) -> None:
+        kept = [s for s in self.catalogue.get(item.key, []) if s.end_index > item.first_index]
+        gone = [s for s in self.catalogue.get(item.key, []) if s.end_index <= item.first_index]
+        self.catalogue[item.key] = kept
+        for segment in gone:
+            self.disk.remove(self.directory / segment.path)
 
     def _delete(self, topic_id: int) -> None:
         """The checkpoints still name these files. Recovery finds in the journal behind them that nobody needs them."""
@@ -164,20 +187,63 @@ class Compactor:
     def _compact(self, compaction: Compaction) -> None:
         superseded, self._superseded = self._superseded, []
         first = self._checkpoints[-1] if self._checkpoints else 1
-        orders = [self._order(stored, chunk) for stored, chunk in compaction.chunks]
-        built = self._builder.build(self.directory, list(range(first, compaction.sequence)), orders)
+
+        def build() -> tuple[list[SegmentOrder], list[SegmentInfo]]:
+            # Ordered anew each time: a segment to be merged may have been trimmed meanwhile.
+            orders = [self._order(stored, chunk) for stored, chunk in compaction.chunks]
+            return orders, self._builder.build(self.directory, list(range(first, compaction.sequence)), orders)
+
+        orders, built = self._with_room(build, self._trim_waiting)
         adopted = [
             (stored, chunk, self._enter(order, segment))
             for (stored, chunk), order, segment in zip(compaction.chunks, orders, built, strict=True)
         ]
         segments = [segment for part in self.catalogue.values() for segment in part]
         checkpoint = Checkpoint(compaction.sequence, compaction.snapshot, segments)
-        write_checkpoint(self.directory, checkpoint, self.disk)
+        self._with_room(lambda: write_checkpoint(self.directory, checkpoint, self.disk))
         for stored, chunk, part in adopted:
             self._adopt(stored, chunk, part)
         self._forget_before(compaction.sequence)
         for path in superseded:
             self.disk.remove(path)
+
+    def _with_room(self, write: Callable[[], ResultT], meanwhile: Callable[[], object] = lambda: None) -> ResultT:
+        """Repeat what there is no room for until there is. The journal holds everything, so nothing is lost by it.
+
+        Raises _Closed when the compactor is closed before that.
+        """
+        while True:
+            try:
+                result = write()
+            except OSError as error:
+                if not is_no_room(error):
+                    raise
+                if self.stalled is None:
+                    log.critical("no room for a compaction: %s; it is done when there is room again", error)
+                self.stalled = error
+                if self._closing.wait(RETRY_S):
+                    raise _Closed from error
+                meanwhile()
+            else:
+                if self.stalled is not None:
+                    log.info("there is room for compactions again")
+                    self.stalled = None
+                return result
+
+    def _trim_waiting(self) -> None:
+        """Do the trims that are next in turn: retention makes room."""
+        while self._held is None:
+            try:
+                item = self._queue.get_nowait()
+            except queue.Empty:
+                return
+            if isinstance(item, _Trim):
+                self._trim(item)
+            elif item is None:
+                self._queue.put(None)  # the end, which `_run` has to see
+                return
+            else:
+                self._held = item
 
     def _order(self, stored: StoredLog, chunk: Chunk) -> SegmentOrder:
         key = (stored.topic_id, stored.partition)

@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
+
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class NoRoom(OSError):
+    """A write that the file system refused because there is no room for it.
+
+    Nothing has been lost by it: what was written before is as safe as it was, and what may have been written of this is
+    at the end of the file. That is not known of a sync that fails, whatever its error.
+    """
+
+
+def is_no_room(error: OSError) -> bool:
+    """Return whether an error says that there is no room."""
+    return error.errno in _NO_ROOM
 
 
 class Disk:
@@ -16,17 +32,45 @@ class Disk:
         """Directories whose way down from the root was synced by this process."""
 
     def open_append(self, path: Path, *, create: bool) -> int:
+        """Raises NoRoom where there is none for a new file."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
-        return os.open(path, flags, 0o644)
+        try:
+            return os.open(path, flags, 0o644)
+        except OSError as error:
+            if is_no_room(error):
+                raise NoRoom(error.errno, error.strerror) from error
+            raise
 
     def write(self, fd: int, parts: Sequence[bytes]) -> None:
+        """Raises NoRoom where there is none; some of it may be in the file then."""
         data = b"".join(parts)
-        written = os.write(fd, data)
-        while written < len(data):
-            written += os.write(fd, memoryview(data)[written:])
+        try:
+            written = os.write(fd, data)
+            while written < len(data):
+                written += os.write(fd, memoryview(data)[written:])
+        except OSError as error:
+            if is_no_room(error):
+                raise NoRoom(error.errno, error.strerror) from error
+            raise
+
+    def cut(self, fd: int, length: int) -> None:
+        """Cut an open file to `length` bytes, on the disk too, and make sure that it has so many."""
+        os.ftruncate(fd, length)
+        os.fsync(fd)
+        found = os.fstat(fd).st_size
+        if found != length:
+            raise OSError(errno.EIO, f"the file was cut to {length} bytes and has {found}")
+
+    def space(self, path: Path) -> tuple[int, int]:
+        """Return how many bytes of the volume are free for this process, and how many there are."""
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
 
     def write_synced(self, fd: int, parts: Sequence[bytes], position: int) -> None:
-        """Writes at the end of the file, which is at `position`, and syncs; all before it must be synced already."""
+        """Write at the end of the file, which is at `position`, and sync; all before it must be synced already.
+
+        Raises NoRoom where there is none, and any other error also where it may be that of the sync.
+        """
         self.write(fd, parts)
         self.sync(fd)
 
@@ -43,6 +87,9 @@ class Disk:
         try:
             self.write(fd, parts)
             self.sync(fd)
+        except OSError:
+            temporary.unlink(missing_ok=True)  # it may be what fills the disk
+            raise
         finally:
             os.close(fd)
         temporary.replace(path)
@@ -100,7 +147,13 @@ class LinuxDisk(Disk):
     that takes longer than the sync."""
 
     def write_synced(self, fd: int, parts: Sequence[bytes], position: int) -> None:
-        written = os.pwritev(fd, parts, position, os.RWF_DSYNC)
+        try:
+            written = os.pwritev(fd, parts, position, os.RWF_DSYNC)
+        except OSError as error:
+            # The error may be that of the sync, which has something to sync only if the file has grown.
+            if is_no_room(error) and os.fstat(fd).st_size == position:
+                raise NoRoom(error.errno, error.strerror) from error
+            raise
         if written < sum(map(len, parts)):
             super().write_synced(fd, [b"".join(parts)[written:]], position + written)
 

@@ -11,12 +11,15 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
-from slipstream.store.disk import Disk
+from slipstream.store.disk import Disk, NoRoom
 from slipstream.store.frame import FILE_HEADER_SIZE, FileHeader, encode_frame
+from slipstream.store.room import LOOK_S, Room
 
 log = logging.getLogger(__name__)
+
+ResultT = TypeVar("ResultT")
 
 _ARRAY_32 = struct.Struct(">BI")
 """A MessagePack array header: a frame's payload is one array of changes."""
@@ -24,6 +27,10 @@ _ARRAY_32 = struct.Struct(">BI")
 
 FRAME_BYTES = 16 << 20
 """A frame takes no more commits at this size, so that a long queue does not become one frame without end."""
+
+
+RETRY_S = 0.5
+"""How often a write is repeated for which there was no room, in seconds."""
 
 
 class Durability(enum.StrEnum):
@@ -40,6 +47,19 @@ class Durability(enum.StrEnum):
 Done: TypeAlias = Callable[[list[object]], object]
 """Called in the writer's thread with the tokens of what is now as safe as the durability promises."""
 Failed: TypeAlias = Callable[[OSError], object]
+
+
+class Writing(Protocol):
+    """Hears, in the writer's thread, of what keeps it from writing for a while."""
+
+    def stalled(self, error: NoRoom) -> object:
+        """There is no room. The write is repeated until there is."""
+
+    def resumed(self) -> object:
+        """There is room again, and all that waited for it is written."""
+
+    def room_changed(self) -> object:
+        """The free space has become low, or is no longer."""
 
 
 class _Commit:
@@ -76,7 +96,8 @@ class Journal:
     """Takes changes from one thread and writes them in another, so that many callers share one sync.
 
     After an error from write or sync nothing more is written: the kernel may have dropped what it could not store,
-    and a retry would report success for data that is gone (ruling 12).
+    and a retry would report success for data that is gone (ruling 12). A write for which there is no room is different.
+    What it left in the file is cut off, and it is repeated until there is room.
     """
 
     def __init__(
@@ -87,6 +108,8 @@ class Journal:
         sync_interval_ms: int,
         done: Done,
         failed: Failed,
+        writing: Writing | None = None,
+        room: Room | None = None,
     ) -> None:
         self.directory = directory
         self.disk = disk
@@ -95,6 +118,10 @@ class Journal:
         self.error: OSError | None = None
         self._done = done
         self._failed = failed
+        self._writing = writing
+        self._room = room
+        self._is_stalled = False
+        self._closing = threading.Event()
         self._queue: queue.SimpleQueue[_Item] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="slipstream-journal", daemon=True)
         self._fd = -1
@@ -114,8 +141,8 @@ class Journal:
         """Starts a new file."""
         header = FileHeader(sequence, secrets.randbits(64), self._length)
         path = journal_path(self.directory, sequence)
-        self._fd = self.disk.open_append(path, create=True)
-        self.disk.write(self._fd, [header.encode()])
+        self._fd = self._with_room(lambda: self.disk.open_append(path, create=True))
+        self._with_room(lambda: self.disk.write(self._fd, [header.encode()]), length=0)
         self.disk.sync(self._fd)
         self.disk.sync_directory(self.directory)
         self._header = header
@@ -150,7 +177,8 @@ class Journal:
         self._queue.put(_Barrier(after))
 
     def close(self) -> None:
-        """Writes what is left, syncs and stops."""
+        """Write what is left, sync and stop. What there is no room for is not waited for any more."""
+        self._closing.set()
         if self._thread.is_alive():
             self._queue.put(_Close())
             self._thread.join()
@@ -161,6 +189,7 @@ class Journal:
     def _run(self) -> None:
         held: _Item | None = None
         while True:
+            self._look_at_room()
             item = held if held is not None else self._next()
             held = None
             if isinstance(item, _Commit):
@@ -171,19 +200,26 @@ class Journal:
             elif isinstance(item, _Barrier):
                 self._attempt(lambda item=item: self._pass(item))  # type: ignore[misc]
             elif item is None:
-                self._attempt(self._sync)
+                if self._may_sync_now:
+                    self._attempt(self._sync)
             else:
                 self._attempt(self._sync_all)
                 return
 
     def _next(self) -> _Item | None:
-        """The next item; None when it is time for an interval sync."""
-        if not self._unsynced or self.durability is not Durability.INTERVAL:
-            return self._queue.get()
+        """Return the next item; None when it is time for an interval sync, or to look at the room again."""
+        timeout = None if self._room is None else LOOK_S
+        if self._unsynced and self.durability is Durability.INTERVAL:
+            until_sync = max(0.0, self._synced_at + self.sync_interval_s - time.monotonic())
+            timeout = until_sync if timeout is None else min(timeout, until_sync)
         try:
-            return self._queue.get(timeout=max(0.0, self._synced_at + self.sync_interval_s - time.monotonic()))
+            return self._queue.get(timeout=timeout)
         except queue.Empty:
             return None
+
+    def _look_at_room(self) -> None:
+        if self._room is not None and self._room.look(time.monotonic()) and self._writing is not None:
+            self._writing.room_changed()
 
     def _gather(self, first: _Commit) -> tuple[list[_Commit], _Item | None]:
         """Everything that is waiting now goes into one frame."""
@@ -218,23 +254,59 @@ class Journal:
             self._append([encode_frame(self._header.seed, payload, self._synced_length), payload], sync=must_sync)
         if must_sync:
             self._sync_all()
-        elif self.durability is Durability.INTERVAL and time.monotonic() >= self._synced_at + self.sync_interval_s:
+        elif self._may_sync_now:
             self._sync()
         self.written_bytes += sum(map(len, changes))
         self._done([commit.token for commit in commits])
 
+    @property
+    def _may_sync_now(self) -> bool:
+        """The interval since the last sync is over."""
+        return self.durability is Durability.INTERVAL and time.monotonic() >= self._synced_at + self.sync_interval_s
+
     def _append(self, frame: list[bytes], *, sync: bool) -> None:
-        """Synced in the same call if all before it is: a later frame on disk without an earlier one helps nobody."""
+        """Append a frame; sync it in the same call if all before it is synced.
+
+        A later frame on disk without an earlier one helps nobody.
+        """
         if sync and not self._unsynced:
             started = time.monotonic()
-            self.disk.write_synced(self._fd, frame, self._length)
+            self._with_room(lambda: self.disk.write_synced(self._fd, frame, self._length), length=self._length)
             self._note_sync(started)
         else:
-            self.disk.write(self._fd, frame)
+            self._with_room(lambda: self.disk.write(self._fd, frame), length=self._length)
             self._unsynced = True
         self._length += sum(map(len, frame))
         if not self._unsynced:
             self._synced_length = self._length
+
+    def _with_room(self, write: Callable[[], ResultT], length: int | None = None) -> ResultT:
+        """Repeat a write until there is room for it.
+
+        The file is cut back to `length` before each repetition: what a write that failed has left there would be damage
+        in the middle of the journal. If it cannot be, nothing is known of the file's end, and the error goes on.
+        """
+        while True:
+            try:
+                result = write()
+            except NoRoom as error:
+                if length is not None:
+                    self.disk.cut(self._fd, length)
+                if self._closing.is_set() or self._writing is None or not self._thread.is_alive():
+                    raise
+                if not self._is_stalled:
+                    self._is_stalled = True
+                    log.critical("no room for the journal: %s; it is written when there is room again", error)
+                    self._writing.stalled(error)
+                self._closing.wait(RETRY_S)
+                self._look_at_room()
+            else:
+                if self._is_stalled:
+                    self._is_stalled = False
+                    log.info("there is room for the journal again")
+                    assert self._writing is not None
+                    self._writing.resumed()
+                return result
 
     def _sync(self) -> None:
         if self.durability is not Durability.OFF:

@@ -14,6 +14,7 @@ from slipstream.record import Record
 from slipstream.store.checkpoint import SegmentInfo
 from slipstream.store.compactor import PartitionKey
 from slipstream.store.damage import TornTail
+from slipstream.store.room import Room
 from slipstream.store.slice import LogSlice
 from slipstream.store.store import Owner, Schedule, StoreConfig
 
@@ -107,6 +108,7 @@ class MemoryCompactor:
 
     backlog = 0
     error: Exception | None = None
+    stalled: OSError | None = None
 
 
 class MemoryStore:
@@ -121,6 +123,7 @@ class MemoryStore:
         self.recovered_to = (Path(), 0)
         self.journal = MemoryJournal()
         self.compactor = MemoryCompactor()
+        self.room: Room | None = None
         self.behind = False
         self.wants_rotation = False
         self.is_worth_rotating = False

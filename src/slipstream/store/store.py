@@ -14,12 +14,13 @@ from slipstream.store.builder import LocalBuilder
 from slipstream.store.checkpoint import SegmentInfo, checkpoint_path, read_checkpoint
 from slipstream.store.compactor import Compaction, Compactor, PartitionKey
 from slipstream.store.damage import Damaged, ForeignDirectory, TornTail
-from slipstream.store.disk import Disk, system_disk
+from slipstream.store.disk import Disk, NoRoom, system_disk
 from slipstream.store.frame import FILE_HEADER_SIZE
 from slipstream.store.journal import Durability, Journal, count_changes
 from slipstream.store.lock import DirectoryLock, is_foreign
 from slipstream.store.log import Chunk, StoredLog
 from slipstream.store.recovery import Recovery
+from slipstream.store.room import Room
 from slipstream.store.segment import PageCache, describe, topic_directories
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,9 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What may wait for the journal to be written; only with durability off does nobody wait for it."""
     compaction_process: bool = False
     """Compact in a process of its own, so that it does not compete with the broker for the interpreter."""
+    disk_free_bytes: int = 256 << 20
+    """Free space below which producers are refused: as much as the journals take that may wait for compaction, so that
+    acks and compaction go on. At most a tenth of the volume; 0 for none."""
     page_cache_pages: int = 64
     verify_bytes: int = 256 << 20
     """Of the segments, at every start; the rest is checked when it is first read."""
@@ -62,6 +66,29 @@ class Owner(Protocol):
     def durable(self, tokens: list[object]) -> None: ...
 
     def journal_failed(self, error: OSError) -> None: ...
+
+    def journal_stalled(self, error: OSError) -> None: ...
+
+    def journal_resumed(self) -> None: ...
+
+    def room_changed(self) -> None: ...
+
+
+class _Scheduled:
+    """Tells the owner in its own thread what keeps the journal from writing."""
+
+    def __init__(self, owner: Owner, schedule: Schedule) -> None:
+        self._owner = owner
+        self._schedule = schedule
+
+    def stalled(self, error: NoRoom) -> None:
+        self._schedule(self._owner.journal_stalled, error)
+
+    def resumed(self) -> None:
+        self._schedule(self._owner.journal_resumed)
+
+    def room_changed(self) -> None:
+        self._schedule(self._owner.room_changed)
 
 
 class Store:
@@ -93,6 +120,7 @@ class Store:
         """Topics that recovery found deleted, and whose files may still be there."""
         self._journal_bytes = 0
         self._journal_changes = 0
+        self.room = Room(self.disk, directory, config.disk_free_bytes)
         self.journal: Journal
         self.compactor: Compactor
 
@@ -140,6 +168,8 @@ class Store:
             self.config.sync_interval_ms,
             lambda tokens: schedule(owner.durable, tokens),
             lambda error: schedule(owner.journal_failed, error),
+            _Scheduled(owner, schedule),
+            self.room,
         )
         end = self.recovery.end
         if end is None:

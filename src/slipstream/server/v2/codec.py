@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from slipstream.api import ErrorResponse
 from slipstream.api.media import JSON, MSGPACK, NDJSON
-from slipstream.broker import BrokerError, BrokerFull, InProgress, InvalidArgument, NotFound, Overloaded
+from slipstream.broker import BrokerError, BrokerFull, InProgress, InvalidArgument, NotFound, Overloaded, Unavailable
 
 
 class UnsupportedMediaType(BrokerError):
@@ -103,7 +103,9 @@ def payload_bytes(payload: object, encoding: str | None, what: str) -> bytes:
 
 def error_body(error: BrokerError) -> ErrorResponse:
     if isinstance(error, Overloaded):
-        return ErrorResponse(error_code(error), error.message, "overloaded", error.retry_after_ms)
+        return ErrorResponse(error_code(error), error.message, error.reason, error.retry_after_ms)
+    if isinstance(error, Unavailable):
+        return ErrorResponse(error_code(error), error.message, retry_after_ms=error.retry_after_ms)
     if isinstance(error, BrokerFull):
         return ErrorResponse(error_code(error), error.message, error.reason)
     if isinstance(error, InProgress):

@@ -96,7 +96,7 @@ async def serve_call(endpoint: Endpoint, engine: Engine, limits: Limits, request
 
 def error_response(error: BrokerError, codec: Codec) -> Response:
     headers = {}
-    if isinstance(error, Overloaded):
+    if isinstance(error, Overloaded | Unavailable) and error.retry_after_ms:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_ms / 1000)))
     status = error_status(error)
     return Response(codec.encode(error_body(error)), status, headers, media_type=codec.media_type)

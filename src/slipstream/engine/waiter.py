@@ -1,23 +1,22 @@
-"""Callers that wait for the engine: for a command to be safe, for messages, or for something to happen."""
+"""Who waits for the engine: for an answer, or for messages."""
 
 from __future__ import annotations
 
 import asyncio
-import enum
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
-from slipstream.broker import BrokerError, Delivery
+from slipstream.broker import BrokerError, Delivery, Publications
 
 
 class Waiter(Protocol):
-    """Somebody to be answered when a command is as safe as the durability promises."""
+    """A caller to be answered when a command is as safe as the durability promises."""
 
     def settled(self, error: BrokerError | None) -> None: ...
 
 
 class Sink(Protocol):
-    """Where a consumer's messages go."""
+    """The place where a consumer's messages go."""
 
     def deliver(self, deliveries: list[Delivery]) -> None: ...
 
@@ -34,7 +33,7 @@ class Answer:
 
     def settled(self, error: BrokerError | None) -> None:
         if self._future.done():
-            return  # whoever waited has gone
+            return  # the caller has gone
         if error is None:
             self._future.set_result(None)
         else:
@@ -44,10 +43,12 @@ class Answer:
         return self._future.__await__()
 
 
-class Watch(enum.Enum):
-    """What can be watched besides a single partition."""
+class Batch:
+    """The commands of one turn of the event loop: one entry in the journal."""
 
-    MESSAGES = enum.auto()
-    """Any partition has something new to read."""
-    TOPICS = enum.auto()
-    """A topic was created, changed or deleted."""
+    __slots__ = ("after", "publications", "waiters")
+
+    def __init__(self, publications: Publications, waiters: list[Waiter], after: list[Callable[[], None]]) -> None:
+        self.publications = publications
+        self.waiters = waiters
+        self.after = after
