@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slipstream.broker import BrokerConfig, Consumer, FailedPrecondition, RetryPolicy, TopicConfig
+from slipstream.broker import BrokerConfig, Consumer, Envelope, FailedPrecondition, NewMessage, RetryPolicy, TopicConfig
 from slipstream.broker.window import WINDOW_START, Window
 from tests.broker.simulator import Simulator
 
@@ -120,6 +120,17 @@ def test_partitions_take_turns_message_by_message() -> None:
     sim.broker.attach(sim.now_ms, "t", "g", "o", prefetch=12)
     sim.commit()
     assert [delivery.partition for delivery in sim.delivered] == [0, 1, 2] * 4
+
+
+def test_the_partitions_of_one_commit_take_turns_from_the_start() -> None:
+    """A consumer that waits for messages does not get one partition's before the others'."""
+    sim = Simulator()
+    sim.create(partitions=3)
+    sim.broker.attach(sim.now_ms, "t", "g", "o", prefetch=6)
+    batch = [NewMessage(b"", b"x", Envelope(partition_override=number)) for number in range(3) for _ in range(20)]
+    sim.broker.produce_batch(sim.now_ms, "t", batch)
+    sim.commit()
+    assert [delivery.partition for delivery in sim.delivered] == [0, 1, 2] * 2
 
 
 # Parked streams

@@ -156,10 +156,7 @@ class Broker:
         """These publications are safe in the journal: show them to the groups."""
         for operation in publications.operations:
             operation.status = Status.COMMITTED
-        for partition, end in publications.ends.items():
-            partition.committed = end
-            for group in partition.topic.groups.values():
-                self.dispatcher.dispatch(group.progress[partition.number], now_ms)
+        self.dispatcher.show(publications.ends, now_ms)
 
     # Consume
 

@@ -75,15 +75,29 @@ class Dispatcher:
     def dispatch_topic(self, topic: Topic, now_ms: int) -> None:
         for group in topic.groups.values():
             for progress in group.progress:
-                self.dispatch(progress, now_ms)
+                self._add_waiting(progress)
+            self.serve(group, now_ms)
+
+    def show(self, ends: dict[Partition, int], now_ms: int) -> None:
+        """Deliver what a commit has made visible, up to these ends. Its partitions take turns from the start."""
+        groups: dict[Group, None] = {}
+        for partition, end in ends.items():
+            partition.committed = end
+            for group in partition.topic.groups.values():
+                self._add_waiting(group.progress[partition.number])
+                groups[group] = None
+        for group in groups:
+            self.serve(group, now_ms)
 
     def dispatch(self, progress: Progress, now_ms: int) -> None:
         """Deliver what is due in this partition, as far as there are consumers and the limit of the group allows."""
-        group = progress.group
+        self._add_waiting(progress)
+        self.serve(progress.group, now_ms)
+
+    def _add_waiting(self, progress: Progress) -> None:
         if progress.partition.addressed is not None:
             self.pass_over(progress)
-        group.waiting[progress] = None
-        self.serve(group, now_ms)
+        progress.group.waiting[progress] = None
 
     def serve(self, group: Group, now_ms: int) -> None:
         """Deliver what is due to a group. Its partitions take turns, message by message.
