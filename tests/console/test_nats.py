@@ -151,7 +151,7 @@ async def test_the_client_reads_there_what_a_browser_does(site: NatsSite) -> Non
         assert (message.key, message.value) == (b"user:1", b"\xff\x00")
         assert message.attributes is not None
         assert message.attributes["tenant"] == "acme"
-        with pytest.raises(SlipstreamError, match="on NATS the console only looks"):
+        with pytest.raises(SlipstreamError, match="on NATS the console looks at topics"):
             await client.create_topic("parcels")
 
 

@@ -113,9 +113,10 @@ def _broker(settings: ConsoleSettings, on_bus: BusSettings) -> tuple[BrokerStats
     """Where the numbers come from, what calls that takes, and who answers all others."""
     if on_bus.driver == "nats":
         from slipstream.console.nats import NatsTopics, NotOnNats  # noqa: PLC0415
+        from slipstream.console.nats_dead_letters import NatsDeadLetters  # noqa: PLC0415
 
         topics = NatsTopics(on_bus)
-        return topics, [topics], NotOnNats()
+        return topics, [topics, NatsDeadLetters(topics)], NotOnNats()
     from slipstream.console import Forwarder  # noqa: PLC0415
     from slipstream.console.broker import BrokerStats  # noqa: PLC0415
 

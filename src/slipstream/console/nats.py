@@ -38,7 +38,16 @@ from slipstream.api import (
 from slipstream.api.codec import Codec, answer_codec
 from slipstream.api.keys import KeyPlace
 from slipstream.api.server import ServerCondition, ServerInfo
-from slipstream.bus import Bus, BusError, BusSettings, InvalidArgument, Stored, TopicMissing, open_bus
+from slipstream.bus import (
+    Bus,
+    BusError,
+    BusSettings,
+    DeadLetterMissing,
+    InvalidArgument,
+    Stored,
+    TopicMissing,
+    open_bus,
+)
 from slipstream.bus.drivers.nats.survey import GroupSurvey, TopicSurvey, offset_since, stored_ms, survey
 from slipstream.bus.names import DEAD_LETTER_SUFFIX
 from slipstream.console.answers import Refused, read_query, refusal
@@ -126,7 +135,7 @@ class NatsTopics(Noun):
 
     async def ends(self) -> Mapping[str, Mapping[int, int]]:
         """Raises Refused."""
-        async with self._asked():
+        async with self.asked():
             return {topic.topic: {0: topic.next_offset} for topic in await self._survey()}
 
     # Calls
@@ -148,7 +157,7 @@ class NatsTopics(Noun):
         return _answer(request, info)
 
     async def list_topics(self, request: Request) -> Response:
-        async with self._asked():
+        async with self.asked():
             topics = await self._survey()
         return _answer(request, TopicList([_summary(topic) for topic in topics]))
 
@@ -176,7 +185,7 @@ class NatsTopics(Noun):
         if found is None:
             there = ", ".join(group.group for group in topic.groups) or "none"
             raise Refused("NOT_FOUND", f"{topic.topic} has no group {name}; there are {there}")
-        async with self._asked():
+        async with self.asked():
             age_ms = await self._age_ms(topic, found) if found.lag else 0
         return _answer(request, _group(topic, found, age_ms))
 
@@ -184,7 +193,7 @@ class NatsTopics(Noun):
         query, topic = _within_limits(read_query(request, ReadQuery)), await self._topic(request)
         if query.partition not in {None, 0}:
             raise Refused("INVALID_ARGUMENT", f"a stream has one partition, 0, and no {query.partition}")
-        async with self._asked():
+        async with self.asked():
             start, end = await self._range(topic, query)
             found, more = await _taken(self._stored(topic, start, end), query, _codec(request))
         next_offset = found[-1].offset + 1 if more and found else max(start, end)
@@ -225,14 +234,14 @@ class NatsTopics(Noun):
 
     async def _topic(self, request: Request) -> TopicSurvey:
         name = request.path_params["topic"]
-        async with self._asked():
+        async with self.asked():
             found = next((topic for topic in await self._survey() if topic.topic == name), None)
         if found is None:
             raise Refused("NOT_FOUND", f"no stream has the subject {name}")
         return found
 
     async def _groups(self, topic: TopicSurvey) -> list[GroupInfo]:
-        async with self._asked():
+        async with self.asked():
             ages = [await self._age_ms(topic, group) if group.lag else 0 for group in topic.groups]
         return [_group(topic, group, age_ms) for group, age_ms in zip(topic.groups, ages, strict=True)]
 
@@ -246,13 +255,13 @@ class NatsTopics(Noun):
         return self._bus
 
     @contextlib.asynccontextmanager
-    async def _asked(self) -> AsyncIterator[None]:
-        """With what goes wrong as an answer."""
+    async def asked(self) -> AsyncIterator[Bus]:
+        """Yield the bus; what goes wrong with it becomes an answer."""
         try:
-            yield
+            yield await self._open()
         except InvalidArgument as error:
             raise Refused("INVALID_ARGUMENT", str(error)) from error
-        except TopicMissing as error:
+        except (TopicMissing, DeadLetterMissing) as error:
             raise Refused("NOT_FOUND", str(error)) from error
         except BusError as error:
             raise Refused("UNAVAILABLE", str(error), retry_after_s=1) from error
@@ -292,8 +301,8 @@ class NotOnNats:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refused = Refused(
             "UNIMPLEMENTED",
-            f"{scope['method']} {scope['path']} is for a broker of our own: on NATS the console only looks, and the "
-            "nats command does the rest",
+            f"{scope['method']} {scope['path']} is for a broker of our own: on NATS the console looks at topics and "
+            "groups, and handles dead letters; the nats command does the rest",
         )
         await refusal(Request(scope), refused)(scope, receive, send)
 

@@ -1,46 +1,115 @@
-// Dead letters on NATS: the bus keeps them in topics of their own, which are looked at like any other.
+// Dead letters on NATS: the bus keeps them in topics of their own. Here they are listed, sent back and discarded.
 
-import { get } from "../lib/api.js";
+import { get, path, post, query as asQuery, remove } from "../lib/api.js";
 import { h, mount } from "../lib/dom.js";
-import { count } from "../lib/format.js";
+import { count, plural } from "../lib/format.js";
 import { every } from "../lib/live.js";
-import { to } from "../lib/router.js";
-import { errorBox } from "../parts/notice.js";
+import { remember, to } from "../lib/router.js";
+import { ask } from "../parts/ask.js";
+import { act, errorBox, toast } from "../parts/notice.js";
+import { since } from "../parts/since.js";
 import { table } from "../parts/table.js";
 
-const SUFFIX = ".DLQ";
+const FILTERS = ["topic", "group", "error"];
 const LOOK_MS = 3_000;
 
-export async function show(root, { signal }) {
-  let topics = null;
+const placeOf = (letter) => `${letter.topic}/0/${letter.offset}`;
+const callOf = (letter) => path("v2", "bus-dead-letters", letter.topic, letter.offset);
+
+export async function show(root, { query, signal }) {
+  const filter = Object.fromEntries(FILTERS.map((name) => [name, query[name] ?? ""]));
+  let letters = null;
+  let more = false;
+  let opened = "";
   let error = null;
+
   const view = mount(root, () => [
     h("h1", {}, "Dead letters"),
-    h("p", { class: "soft" }, "On NATS what the bus has given up lies in a topic of its own beside the one it came from, with the reason in its attributes. Publish it again from there once the cause is mended."),
-    error ? errorBox(error) : list(topics),
+    h("form", { class: "filters", onsubmit: (event) => event.preventDefault() }, field("topic", "Topic", "all"), field("group", "Group", "any"), field("error", "Error message has", "part of it")),
+    error ? errorBox(error, () => look()) : null,
+    letters?.length ? h("p", { role: "status" }, h("strong", {}, plural(letters.length, "dead letter")), more ? "; there are more" : "", " ", h("button", { type: "button", onclick: redriveAll }, `Redrive ${count(letters.length)}`)) : null,
+    error && !letters ? null : list(),
+    detail(),
   ]);
-  const look = async () => {
+
+  function field(name, label, placeholder) {
+    const changed = (event) => {
+      filter[name] = event.target.value.trim();
+      remember(filter);
+      look();
+    };
+    return h("label", {}, label, h("input", { value: filter[name], placeholder, size: 14, onchange: changed }));
+  }
+
+  function list() {
+    return table(
+      [
+        { label: "Dead letter", class: "name", value: (letter) => h("button", { type: "button", class: "quiet", onclick: () => open(letter) }, placeOf(letter)) },
+        { label: "Died", class: "nowrap", value: (letter) => since(letter.died_ms) },
+        { label: "Topic", class: "name", value: (letter) => h("a", { href: to("topics", letter.origin) }, letter.origin) },
+        { label: "Group", value: (letter) => letter.group || "-" },
+        { label: "Attempts", number: true, value: (letter) => count(letter.attempts) },
+        { label: "Error message", value: (letter) => letter.reason || "-" },
+      ],
+      letters,
+      { label: "dead letters", key: placeOf, empty: FILTERS.some((name) => filter[name]) ? "No dead letter fits these choices." : "There are no dead letters: nothing was given up." },
+    );
+  }
+
+  function detail() {
+    const letter = letters?.find((each) => placeOf(each) === opened);
+    if (!letter) return null;
+    return h(
+      "section",
+      { class: "card", "aria-labelledby": "opened" },
+      h("h2", { id: "opened" }, placeOf(letter)),
+      h("p", {}, letter.reason || "Something else than the bus has put it here, without a reason."),
+      h("p", { class: "soft" }, `Key ${letter.key || "-"}. `, Object.entries(letter.attributes).map(([name, value]) => `${name}=${value}`).join(" ")),
+      h("pre", {}, letter.value),
+      h("div", { class: "buttons" }, h("button", { type: "button", class: "primary", onclick: (event) => redriveOne(event, letter) }, "Redrive"), h("button", { type: "button", class: "danger", onclick: (event) => discard(event, letter) }, "Discard")),
+    );
+  }
+
+  function open(letter) {
+    opened = placeOf(letter);
+    view.update();
+  }
+
+  async function redriveOne(event, letter) {
+    await act(event, () => post(`${callOf(letter)}/redrive`, {}), `${placeOf(letter)} was sent back to ${letter.origin}`);
+    await look();
+  }
+
+  async function redriveAll() {
+    const chosen = letters;
+    await ask({
+      title: `Redrive ${plural(chosen.length, "dead letter")}`,
+      text: "Each is published again to the topic it came from, where every group gets it, and is no dead letter any more.",
+      action: `Redrive ${count(chosen.length)}`,
+      run: async () => {
+        for (const letter of chosen) await post(`${callOf(letter)}/redrive`, {});
+        toast(`${plural(chosen.length, "dead letter")} sent back`);
+      },
+    });
+    await look();
+  }
+
+  async function discard(event, letter) {
+    const sure = await ask({ title: `Discard ${placeOf(letter)}?`, text: "The message is given up for good.", action: "Discard it", danger: true, run: () => remove(callOf(letter)) });
+    if (sure) toast(`${placeOf(letter)} was discarded`);
+    await look();
+  }
+
+  async function look() {
     try {
-      ({ topics } = await get("/v2/topics", { signal }));
+      ({ dead_letters: letters, more } = await get("/v2/bus-dead-letters" + asQuery(filter), { signal }));
       error = null;
     } catch (failed) {
       if (failed.name === "AbortError") return;
       error = failed;
     }
     view.update();
-  };
-  every(LOOK_MS, look, signal);
-}
+  }
 
-function list(topics) {
-  const dead = topics?.filter((topic) => topic.name.endsWith(SUFFIX) && topic.messages);
-  return table(
-    [
-      { label: "Topic", value: (topic) => h("a", { href: to("topics", topic.name.slice(0, -SUFFIX.length)) }, topic.name.slice(0, -SUFFIX.length)) },
-      { label: "Dead letters", number: true, value: (topic) => count(topic.messages) },
-      { label: "", value: (topic) => h("a", { class: "button", href: to("topics", topic.name) }, "look at them") },
-    ],
-    dead ?? null,
-    { label: "dead letters", key: (topic) => topic.name, empty: "There are none: nothing was given up." },
-  );
+  every(LOOK_MS, look, signal);
 }

@@ -1,0 +1,72 @@
+"""Dead letters of the bus on NATS, in a browser: looked at, sent back, discarded."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from playwright.sync_api import expect
+from prometheus_client import CollectorRegistry
+
+from slipstream.bus import open_bus
+from tests.bus.sites.nats import NatsSite
+from tests.bus.test_dead_letters import bury
+from tests.console.browser.conftest import OpenPage
+from tests.console.browser.site import _environment, _started
+from tests.run_services import RunServices
+
+
+@pytest.fixture(scope="module")
+def nats(services: RunServices) -> NatsSite:
+    return NatsSite.attached(services.port("nats"))
+
+
+@pytest.fixture(scope="module")
+def base(nats: NatsSite, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A console on NATS, for the topics of this test alone."""
+    folder = tmp_path_factory.mktemp("on-nats")
+    variables = {**nats.environment(), "BUS_PREFIX": f"console-{os.getpid()}."}
+    with contextlib.ExitStack() as stack:
+        environment = _environment(folder, "", str(folder / "slips.db")) | variables
+        console = _started(stack, environment, "console", "--port", "0")
+        yield console.wait_for(r"(http://127\.0\.0\.1:\d+)")[1]
+
+
+def bury_three(nats: NatsSite) -> None:
+    async def three() -> None:
+        settings = {**nats.settings(), "prefix": f"console-{os.getpid()}.", "registry": CollectorRegistry()}
+        async with open_bus(**settings) as bus:
+            await bury(bus, "orders", b"one", b"two", b"three")
+
+    with ThreadPoolExecutor(1) as thread:  # this one has the event loop of the browser
+        thread.submit(asyncio.run, three()).result()
+
+
+def test_dead_letters_are_looked_at_sent_back_and_discarded(open_page: OpenPage, base: str, nats: NatsSite) -> None:
+    bury_three(nats)
+    page = open_page(base, "#/dead-letters")
+    letters = page.get_by_role("region", name="dead letters")
+    expect(letters.get_by_role("row")).to_have_count(4)
+    expect(letters).to_contain_text("ValueError: no customer")
+    letters.get_by_role("button").first.click()
+    opened = page.get_by_role("region", name="orders.DLQ/0/1")
+    expect(opened).to_contain_text("customerId=C-17")
+    opened.get_by_role("button", name="Redrive").click()
+    expect(page.get_by_text("was sent back to orders")).to_be_visible()
+    expect(letters.get_by_role("row")).to_have_count(3)
+    letters.get_by_role("button").first.click()
+    page.get_by_role("button", name="Discard", exact=True).click()
+    page.get_by_role("button", name="Discard it").click()
+    expect(letters.get_by_role("row")).to_have_count(2)
+    page.get_by_label("Group").fill("billing")
+    page.get_by_label("Group").press("Enter")
+    expect(page.get_by_text("No dead letter fits these choices.")).to_be_visible()
+    page.get_by_label("Group").fill("")
+    page.get_by_label("Group").press("Enter")
+    page.get_by_role("button", name="Redrive 1").click()
+    page.get_by_role("dialog").get_by_role("button", name="Redrive 1").click()
+    expect(page.get_by_text("There are no dead letters")).to_be_visible()
