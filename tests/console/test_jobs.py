@@ -50,7 +50,7 @@ async def looking(folder: Path, token: str = TOKEN) -> AsyncIterator[Site]:
         serving(bus=bus, worker=True, settings=fast(folder, token=TOKEN, port=0, max_attempts=1)) as service,
         jobs_listening(service) as service_url,
     ):
-        jobs = Jobs(service_url, token, failed_ms=60_000, is_expected=lambda: True)
+        jobs = Jobs(service_url, token, is_expected=lambda: True)
         console = create_console(Sources(Numbers(), jobs=jobs))
         try:
             async with listening(console) as url:
@@ -144,7 +144,7 @@ async def test_jobs_that_failed_are_a_problem_and_jobs_are_found(tmp_path: Path)
         assert await site.jobs.look(Seen(now_ms=0)) == Seen(now_ms=0)
         failed = await site.ended("/status/404")
         seen = (await site.jobs.look(Seen(now_ms=0))).jobs
-        assert (seen.failed, seen.newest_id) == (1, failed)
+        assert (seen.dead_letters, seen.newest_id) == (1, failed)
         assert seen.newest_reason
         for text in (failed, failed[-12:]):
             _, answer, _ = await ask(f"{site.url}/v2/search?q={text}")
@@ -154,8 +154,8 @@ async def test_jobs_that_failed_are_a_problem_and_jobs_are_found(tmp_path: Path)
 @in_loop
 async def test_a_service_that_is_away_is_told_where_somebody_counts_on_it() -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    assert await Jobs(url, "", failed_ms=1, is_expected=lambda: False).look(Seen(now_ms=0)) == Seen(now_ms=0)
-    jobs = Jobs(url, "", failed_ms=1, is_expected=lambda: True)
+    assert await Jobs(url, "", is_expected=lambda: False).look(Seen(now_ms=0)) == Seen(now_ms=0)
+    jobs = Jobs(url, "", is_expected=lambda: True)
     with pytest.raises(Refused, match="no service answers"):
         await jobs.look(Seen(now_ms=0))
     console = create_console(Sources(Numbers(), jobs=jobs))

@@ -177,7 +177,7 @@ class Held(Noun):
 @pytest.mark.parametrize(
     ("mood", "text", "detail"),
     [
-        ("well", "step charge is paused", "its messages wait there"),
+        ("well", "step charge is paused", "its slips wait until it is resumed"),
         ("refuses", "steps cannot be seen", "the store is away"),
         ("fails", "steps cannot be seen", "the console failed to look; its log says why"),
     ],

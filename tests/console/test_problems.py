@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from slipstream.api.events import RetryingMessage
 from slipstream.api.overview import Part, Problem
 from slipstream.console.problems import (
     SHOWN_MAX,
@@ -64,7 +65,7 @@ def test_what_consumers_hold_without_end_points_to_what_they_depend_on() -> None
     held = group(lag=20, in_flight=12, consumers=1, still_ms=2 * MINUTE_MS)
     problem = only(groups=(held,))
     assert problem.text == "group enrichers of tasks.enrich stands still for 2 min: 8 waiting"
-    assert problem.detail == "1 consumer, with 12 in hand and none finished: is what they depend on away?"
+    assert problem.detail == "1 consumer, with 12 in hand and none finished: is a service away that they need?"
     assert problem.level == "warning", "not yet for long"
 
 
@@ -74,7 +75,8 @@ def test_a_group_without_consumers_says_so() -> None:
     assert problem.text == (
         "group enrichers of tasks.enrich has no consumer for 5 min: 7 waiting, the oldest for 6 min"
     )
-    assert (problem.level, problem.detail) == ("error", "start a worker of this group")
+    assert problem.level == "error"
+    assert problem.detail == "start a worker of this group, or delete the group if it is no longer used"
 
 
 def test_a_moment_without_a_consumer_is_nothing() -> None:
@@ -90,10 +92,60 @@ def test_messages_that_are_not_due_wait_for_nobody() -> None:
     assert told(groups=(group(lag=50, delayed=50, still_ms=30 * MINUTE_MS, oldest_ms=30 * MINUTE_MS),)) == []
 
 
-def test_a_group_that_works_and_does_not_keep_up_is_behind() -> None:
-    problem = only(groups=(group(lag=90_000, in_flight=100, consumers=2, oldest_ms=12 * MINUTE_MS),))
-    assert problem.text == ("group enrichers of tasks.enrich is behind: 90,000 waiting, the oldest for 12 min")
-    assert problem.level == "warning"
+@pytest.mark.parametrize(
+    ("grown", "over_ms", "level", "text", "detail"),
+    [
+        (0, 10_000, "warning", "is behind: 90,000 waiting, the oldest for 12 min", "in a minute it will be known"),
+        (40, 5 * MINUTE_MS, "warning", "is behind: 90,000 waiting", "as many messages come in as it finishes"),
+        (9_000, 5 * MINUTE_MS, "warning", "falls further behind: 90,000 waiting, 9,000 more in 5 min", "start more"),
+        (-9_000, 5 * MINUTE_MS, "notice", "catches up: 90,000 waiting, 9,000 fewer in 5 min", "about 50 min left"),
+    ],
+)
+def test_a_lag_that_grows_is_told_from_one_that_shrinks(
+    grown: int, over_ms: int, level: str, text: str, detail: str
+) -> None:
+    behind = group(lag=90_000, in_flight=100, consumers=2, oldest_ms=12 * MINUTE_MS, grown=grown, grown_over_ms=over_ms)
+    problem = only(groups=(behind,))
+    assert (problem.level, text in problem.text, detail in problem.detail) == (level, True, True), problem
+    assert problem.key == "group tasks.enrich enrichers behind"
+    assert problem.mark == (grown > 40), "it is shown again to those who acknowledged a lag that did not grow"
+
+
+def worst(attempts: int, *, is_same_error: bool = True) -> RetryingMessage:
+    return RetryingMessage(0, 2, attempts, "DecodeError: JSON is malformed", is_same_error)
+
+
+def test_a_poison_message_is_no_lack_of_consumers() -> None:
+    poisoned = group(lag=1, retrying=1, consumers=1, oldest_ms=5 * MINUTE_MS, worst=worst(15))
+    problem = only(groups=(poisoned,))
+    assert problem.text == (
+        "poison message tasks.enrich/0/2 has failed 15 times with the same error in group enrichers"
+    )
+    assert problem.detail.startswith("DecodeError: JSON is malformed. More consumers do not help")
+    assert (problem.level, problem.link, problem.action) == ("error", "#/groups/tasks.enrich/enrichers", "Show message")
+    assert only(groups=(replace(poisoned, worst=worst(3)),)).level == "warning"
+
+
+def test_a_few_retries_are_no_poison_message() -> None:
+    assert told(groups=(group(lag=1, retrying=1, consumers=1, oldest_ms=900, worst=worst(2)),)) == []
+    others = group(lag=1, retrying=1, consumers=1, oldest_ms=900, worst=worst(5, is_same_error=False))
+    assert told(groups=(others,)) == [], "a service that is away for a moment fails in several ways"
+    assert only(groups=(replace(others, worst=worst(6, is_same_error=False)),)).text.startswith("poison message")
+
+
+def test_a_group_with_a_poison_message_may_be_behind_as_well() -> None:
+    both = group(lag=900, retrying=2, consumers=1, oldest_ms=9 * MINUTE_MS, worst=worst(4))
+    poison, behind = sorted(told(groups=(both,)), key=lambda problem: problem.key, reverse=True)
+    assert "1 other message of the group are retried too" in poison.detail
+    assert behind.text.startswith("group enrichers of tasks.enrich is behind: 900 waiting")
+
+
+def test_a_parked_consumer_is_shown() -> None:
+    one = only(groups=(group(lag=3, in_flight=3, consumers=2, parked=1),))
+    assert (one.level, one.text) == ("warning", "group enrichers of tasks.enrich: 1 of 2 consumers is parked")
+    assert "until they ack, extend or reconnect" in one.detail
+    alone = only(groups=(group(lag=3, in_flight=3, consumers=1, parked=1),))
+    assert (alone.level, alone.text) == ("error", "group enrichers of tasks.enrich: its only consumer is parked")
 
 
 @pytest.mark.parametrize(
@@ -176,20 +228,16 @@ def test_why_a_part_has_crashed_stands_beside_it() -> None:
 # The rest
 
 
-def test_dead_letters_that_came_lately() -> None:
-    seen = DeadLettersSeen(topic="orders", arrived=3, since_ms=5 * MINUTE_MS, total=40)
-    problem = only(dead_letters=(seen,))
-    assert problem.text == "3 messages of orders became dead letters in the last 5 min"
-    assert problem.detail.startswith("40 there altogether")
-    assert problem.link == "#/dead-letters?topic=orders"
-    one = only(dead_letters=(replace(seen, arrived=1),))
-    assert one.text == "1 message of orders became a dead letter in the last 5 min"
+def test_dead_letters_are_a_problem_as_long_as_they_are_there() -> None:
+    problem = only(dead_letters=(DeadLettersSeen(topic="orders", total=40),))
+    assert (problem.text, problem.mark) == ("40 messages of orders are dead-lettered", 40)
+    assert (problem.link, problem.action) == ("#/dead-letters?topic=orders", "Redrive…")
+    assert only(dead_letters=(DeadLettersSeen(topic="orders", total=1),)).text == "1 message of orders is dead-lettered"
 
 
 def test_dead_letters_of_the_bus_are_in_a_topic_of_their_own() -> None:
-    seen = DeadLettersSeen(topic="orders", arrived=2, since_ms=60_000, total=2, kept_in="orders.DLQ")
-    problem = only(dead_letters=(seen,))
-    assert problem.link == "#/topics/orders.DLQ"
+    problem = only(dead_letters=(DeadLettersSeen(topic="orders", total=2, kept_in="orders.DLQ"),))
+    assert (problem.link, problem.action) == ("#/topics/orders.DLQ", "Show messages")
     assert "redrive" not in problem.detail, "which nothing can do with those"
 
 
@@ -209,16 +257,19 @@ def test_one_stuck_slip_is_named_and_several_are_counted() -> None:
 
 def test_slips_that_wait_for_a_word() -> None:
     problem = only(slips=SlipsSeen(waiting=(slip("c-1", 3, "approval"), slip("c-2", 1, "approval"))))
-    assert (problem.level, problem.text) == ("notice", "2 slips wait for a word, the longest for 3 min")
+    assert (problem.level, problem.text) == ("notice", "2 slips wait for a decision, the longest for 3 min")
     assert problem.link == "#/slips?state=waiting"
 
 
-def test_slips_that_failed_lately() -> None:
-    one = only(slips=SlipsSeen(failed=(slip("c-1", 3, "rejected: no such address"),)))
-    assert (one.level, one.text) == ("warning", "1 slip failed, 3 min ago")
+def test_slips_that_failed_are_a_problem_until_they_are_run_again() -> None:
+    failed = replace(slip("c-1", 3, "rejected: no such address"), at_ms=7)
+    one = only(slips=SlipsSeen(failed=(failed,), dead_letters=1))
+    assert (one.level, one.text) == ("warning", "1 slip failed and was not run again, 3 min ago")
     assert (one.detail, one.link) == ("c-1 at charge: rejected: no such address", "#/slips/c-1")
-    two = only(slips=SlipsSeen(failed=(slip("c-2", 1), slip("c-1", 3))))
-    assert (two.text, two.link) == ("2 slips failed, the last 1 min ago", "#/slips?state=dead-lettered")
+    assert (one.action, one.mark) == ("Run again…", 7)
+    many = only(slips=SlipsSeen(failed=(slip("c-2", 1), slip("c-1", 3)), more_failed=True, dead_letters=70))
+    assert many.text == "70 slips failed and were not run again, the last 1 min ago"
+    assert many.link == "#/slips?state=dead-lettered"
 
 
 def test_a_paused_step() -> None:
@@ -232,14 +283,13 @@ def test_a_topic_that_no_worker_subscribes_to() -> None:
     assert (problem.level, problem.text) == ("error", "no worker for step bot: nothing subscribes to internal.bot.v1")
 
 
-def test_jobs_that_failed() -> None:
-    one = only(jobs=JobsSeen(failed=1, newest_id="j-1", newest_reason="not found"))
-    assert (one.text, one.detail, one.link) == ("1 job failed lately", "j-1: not found", "#/jobs/j-1")
-    assert only(jobs=JobsSeen(failed=3, newest_id="j-3")).link == "#/jobs?state=failed"
-    partial = only(jobs=JobsSeen(partial=1, newest_id="j-4"))
-    assert (partial.text, partial.link) == ("1 job failed lately in part", "#/jobs/j-4")
-    assert only(jobs=JobsSeen(partial=2, newest_id="j-4")).link == "#/jobs?state=partial"
-    assert only(jobs=JobsSeen(failed=1, partial=2, newest_id="j-4")).text == "3 jobs failed lately, 2 of them in part"
+def test_downloads_that_failed_are_a_problem_until_they_are_replayed() -> None:
+    problem = only(jobs=JobsSeen(dead_letters=2, newest_id="j-1", newest_reason="not found", newest_ms=9))
+    assert (problem.text, problem.detail) == (
+        "2 downloads failed and were not replayed",
+        "the last of job j-1: not found",
+    )
+    assert (problem.link, problem.action, problem.mark) == ("#/jobs/dead-letters", "Replay…", 9)
 
 
 def test_a_table_is_behind_when_it_has_something_to_read_and_is_not_written() -> None:
@@ -264,7 +314,7 @@ def test_the_worst_comes_first_and_of_two_as_bad_the_larger() -> None:
             group(group="large", lag=900, consumers=1, still_ms=10 * MINUTE_MS),
             group(group="held", lag=0, paused=True),
         ),
-        dead_letters=(DeadLettersSeen(topic="orders", arrived=1, since_ms=1_000, total=1),),
+        dead_letters=(DeadLettersSeen(topic="orders", total=1),),
     )
     assert [problem.level for problem in found] == ["error", "error", "warning", "notice"]
     assert [problem.link for problem in found[:2]] == ["#/groups/tasks.enrich/large", "#/groups/tasks.enrich/small"]
@@ -282,3 +332,27 @@ def test_the_thresholds_are_settings() -> None:
     assert problems(seen, Thresholds()) == []
     (problem,) = problems(seen, Thresholds(standing_ms=1_000, standing_error_ms=2_000))
     assert problem.level == "error"
+
+
+def test_every_problem_has_a_key_of_its_own() -> None:
+    found = told(
+        away="gone",
+        trouble="full",
+        parts=(
+            Part(name="jobs", state="crashed", since_ms=NOW_MS),
+            Part(name="slips", state="stopped", since_ms=NOW_MS),
+        ),
+        groups=(
+            group(lag=5, consumers=1, parked=1, worst=worst(4), still_ms=10 * MINUTE_MS),
+            group(group="other", lag=5, paused=True),
+        ),
+        dead_letters=(DeadLettersSeen(topic="orders", total=1), DeadLettersSeen(topic="parcels", total=1)),
+        slips=SlipsSeen(stuck=(slip("a", 9),), waiting=(slip("b", 9),), failed=(slip("c", 9),)),
+        paused_steps=(PausedStep(step="charge"),),
+        jobs=JobsSeen(dead_letters=1),
+        tables=(TableSeen(table="t", lag=1, written_ms_ago=10**7, unread_ms=10**7),),
+        unseen=(Unseen(what="slips", reason="", link=""), Unseen(what="jobs", reason="", link="")),
+    )
+    keys = [problem.key for problem in found]
+    assert all(keys)
+    assert len(set(keys)) == len(keys) == 18

@@ -40,7 +40,7 @@ from slipstream.api.dead_letters import (
     RedriveStatus,
 )
 from slipstream.api.errors import ErrorResponse
-from slipstream.api.events import GroupStats, Stats, TopicStats
+from slipstream.api.events import GroupStats, RetryingMessage, Stats, TopicStats
 from slipstream.api.groups import (
     ConsumerInfo,
     GroupInfo,
@@ -143,6 +143,7 @@ __all__ = [
     "ReleasedLeases",
     "RetryPolicy",
     "RetryPolicyFields",
+    "RetryingMessage",
     "Routing",
     "SeekRequest",
     "SegmentFile",

@@ -5,6 +5,18 @@ from __future__ import annotations
 import msgspec
 
 
+class RetryingMessage(msgspec.Struct, frozen=True):
+    """The message of a group that has failed most often, and is tried again."""
+
+    partition: int
+    offset: int
+    attempts: int
+    error: str
+    """The error of the last attempt."""
+    is_same_error: bool
+    """All attempts that are known failed with this error."""
+
+
 class GroupStats(msgspec.Struct, frozen=True):
     group: str
     lag: int
@@ -18,6 +30,7 @@ class GroupStats(msgspec.Struct, frozen=True):
     """Messages that failed and wait for their next attempt."""
     parked: int = 0
     """Streams that get no new messages, because they let leases run out and settled nothing."""
+    worst: RetryingMessage | None = None
 
 
 class TopicStats(msgspec.Struct, frozen=True):

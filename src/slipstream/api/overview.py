@@ -17,17 +17,68 @@ Source: TypeAlias = Literal["slips", "jobs", "tables"]
 HitKind: TypeAlias = Literal["slip", "job", "message", "topic", "group", "step", "table"]
 
 
+class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True):
+    """A person has seen a problem and takes care of it."""
+
+    by: str
+    at_ms: int
+
+
+class AcknowledgeRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`POST /v2/acknowledgements`"""
+
+    key: Annotated[str, msgspec.Meta(min_length=1, max_length=2_000)]
+    """The `key` of a problem of the overview."""
+    by: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+    """The person who has seen it."""
+
+
+class AcknowledgementQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The parameters of `DELETE /v2/acknowledgements`."""
+
+    key: Annotated[str, msgspec.Meta(min_length=1, max_length=2_000)]
+
+
+class DeadLetterCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters that nobody has sent back or discarded, by what they are."""
+
+    messages: int = 0
+    """In the dead-letter topics of the broker."""
+    slips: int = 0
+    downloads: int = 0
+    """Resources of download jobs."""
+
+
+class ProblemMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """The message of a group that is the problem: it can be retried or rejected."""
+
+    topic: str
+    group: str
+    partition: int
+    offset: int
+
+
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """Something that a person should look at."""
 
     level: Level
-    """`error` needs somebody now, `warning` soon, `notice` is good to know."""
+    """`error` needs attention now, `warning` soon, `notice` is information."""
     text: str
     detail: str = ""
     """What to do about it, where that can be said."""
     link: str = ""
     """Where in the console it is seen, such as `#/groups/orders/billing`."""
-    action: str = "open"
+    action: str = "Open"
+    """The label of the button that leads there: what a person can do about it."""
+    key: str = ""
+    """The identity of the problem, as long as it lasts; for `POST /v2/acknowledgements`."""
+    mark: int = 0
+    """How bad it is, such as the number of dead letters: an acknowledged problem is shown again when this grows."""
+    since_ms: int = 0
+    """When the console has seen it first."""
+    message: ProblemMessage | None = None
+    acknowledged: Acknowledgement | None = None
+    """Who has acknowledged it; absent if nobody has."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +137,8 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """Groups that stand still for longer than `CONSOLE_STANDING_MS`."""
     sources: list[Source] = []
     """The sources that this console has beside the broker; it has no page for the others."""
+    dead_letter_counts: DeadLetterCounts = DeadLetterCounts()
+    """The parts of `dead_letters`."""
 
 
 class OverviewQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):

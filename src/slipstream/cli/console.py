@@ -95,7 +95,6 @@ def sources_of(settings: ConsoleSettings) -> Sources:
         slips=Slips(
             slip.load_settings({}),
             is_expected=_expected("SLIP_STORE", "slips", settings),
-            failed_ms=settings.dead_letters_ms,
         ),
         jobs=_jobs(settings),
         tables=_tables(settings, stats.ends, metrics),
@@ -105,6 +104,7 @@ def sources_of(settings: ConsoleSettings) -> Sources:
         rest=rest,
         thresholds=settings,
         look_ms=settings.look_ms,
+        state=settings.state,
         metrics=metrics,
     )
 
@@ -135,7 +135,6 @@ def _jobs(settings: ConsoleSettings) -> Jobs | None:
     return Jobs(
         settings.jobs_url,
         settings.jobs_token,
-        failed_ms=settings.failed_jobs_ms,
         is_expected=_expected("JOBS_URL", "jobs", settings),
         timeout_ms=settings.answer_timeout_ms,
     )

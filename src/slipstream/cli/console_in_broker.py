@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
 
 from slipstream.api import Stats
 from slipstream.api.keys import KeyPlace
@@ -28,7 +29,7 @@ def console_of(settings: Settings) -> Callable[[Engine], ConsoleApp]:
                 setting="SLIPSTREAM_CONSOLE_TIMEOUT_MS",
             )
             return FarConsole(forwarder)
-        return create_console(Sources(EngineStats(engine)))
+        return create_console(Sources(EngineStats(engine), state=str(Path(settings.data) / "console.json")))
 
     return make
 

@@ -26,14 +26,14 @@ class _Step(msgspec.Struct):
     in_flight: int = 0
     dead_letters: int = 0
 
-    def add(self, stats: Stats) -> None:
+    def add(self, stats: Stats, dead_letters: int) -> None:
         self.time_ms = stats.time_ms
         self.seen_ms += stats.interval_ms
         self.produced += stats.produced_per_s * stats.interval_ms
         self.acked += stats.acked_per_s * stats.interval_ms
         self.oldest_ms = max(self.oldest_ms, stats.oldest_unfinished_age_ms)
         self.in_flight = stats.in_flight
-        self.dead_letters = stats.dead_letters
+        self.dead_letters = dead_letters
 
 
 class Ring:
@@ -42,11 +42,12 @@ class Ring:
     def __init__(self) -> None:
         self._steps: deque[_Step] = deque(maxlen=STEPS)
 
-    def add(self, stats: Stats) -> None:
+    def add(self, stats: Stats, dead_letters: int) -> None:
+        """`dead_letters` are those of all sources."""
         number = stats.time_ms // STEP_MS
         if not self._steps or self._steps[-1].number != number:
             self._steps.append(_Step(number))
-        self._steps[-1].add(stats)
+        self._steps[-1].add(stats, dead_letters)
 
     def history(self) -> History:
         steps = [step for step in self._steps if step.number > self._steps[-1].number - STEPS]

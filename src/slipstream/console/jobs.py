@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Callable
 from urllib.parse import quote
 
@@ -18,6 +17,7 @@ from slipstream.console.forward import Forwarder
 from slipstream.console.problems import JobsSeen, Seen
 from slipstream.console.sources import Noun
 from slipstream.jobs.client import JobsClient, ServiceError, ServiceUnreachable
+from slipstream.jobs.dead_letters import Selection
 
 LOOKED_AT = 200
 HITS = 10
@@ -27,12 +27,9 @@ class Jobs(Noun):
     what = "jobs"
     link = "#/jobs"
 
-    def __init__(
-        self, url: str, token: str, *, failed_ms: int, is_expected: Callable[[], bool], timeout_ms: int = 90_000
-    ) -> None:
+    def __init__(self, url: str, token: str, *, is_expected: Callable[[], bool], timeout_ms: int = 90_000) -> None:
         self._url = url
         self._token = token
-        self._failed_ms = failed_ms
         self._is_expected = is_expected
         """Returns whether it is a problem if the service does not answer."""
         own = {"authorization": f"Bearer {token}"} if token else {}
@@ -54,22 +51,24 @@ class Jobs(Noun):
         ]
 
     async def look(self, seen: Seen) -> Seen:
-        since_ms = time.time_ns() // 1_000_000 - self._failed_ms
         try:
             async with JobsClient(self._url, self._token) as client:
-                pages = [await client.jobs(state=state, limit=LOOKED_AT) for state in ("failed", "partial")]
+                page = await client.dead_letters(Selection(), limit=LOOKED_AT)
         except ServiceUnreachable as error:
             if not await asyncio.to_thread(self._is_expected):
                 return seen
             raise Refused("UNAVAILABLE", str(error)) from error
         except ServiceError as error:
             raise Refused("UNAVAILABLE", str(error)) from error
-        failed, partial = ([job for job in page.jobs if job.updated_ms >= since_ms] for page in pages)
-        if not failed and not partial:
+        if not page.letters:
             return seen
-        newest = max([*failed, *partial], key=lambda job: job.updated_ms)
-        reason = newest.last_error_message or newest.last_error_code
-        found = JobsSeen(failed=len(failed), partial=len(partial), newest_id=newest.job_id, newest_reason=reason)
+        newest = max(page.letters, key=lambda letter: letter.failed_at_ms)
+        found = JobsSeen(
+            dead_letters=page.total,
+            newest_id=newest.job_id,
+            newest_reason=newest.message or newest.code,
+            newest_ms=newest.failed_at_ms,
+        )
         return replace(seen, jobs=found)
 
     async def search(self, text: str) -> list[SearchHit]:

@@ -16,9 +16,21 @@ from starlette.routing import BaseRoute, Route
 
 from slipstream.api.events import Stats, TopicStats
 from slipstream.api.media import EVENTS
-from slipstream.api.overview import History, Overview, OverviewAnswer, OverviewQuery, Part, StillGroup
+from slipstream.api.overview import (
+    Acknowledgement,
+    AcknowledgementQuery,
+    AcknowledgeRequest,
+    DeadLetterCounts,
+    History,
+    Overview,
+    OverviewAnswer,
+    OverviewQuery,
+    Part,
+    StillGroup,
+)
 from slipstream.api.server import ServerCondition
-from slipstream.console.answers import Refused, json_answer, read_query
+from slipstream.console.answers import Refused, json_answer, read_json, read_query
+from slipstream.console.attention import Attention
 from slipstream.console.history import STEP_MS, Ring
 from slipstream.console.problems import DeadLettersSeen, GroupSeen, Seen, Unseen, problems
 from slipstream.console.sources import Away, Noun, Sources
@@ -58,7 +70,10 @@ class Feed:
     def __init__(self, sources: Sources, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
         self._sources = sources
         self._now_ms = now_ms
-        self._watch = Watch(sources.thresholds.dead_letters_ms)
+        self._watch = Watch()
+        self._attention = Attention(sources.state)
+        self._has_looked = False
+        """All sources were asked at least once."""
         self._ring = Ring()
         self._stats = NOTHING
         self._groups: tuple[GroupSeen, ...] = ()
@@ -70,8 +85,8 @@ class Feed:
         self._around = Seen(now_ms=0)
         """What is known of the others."""
         self._viewers = 0
-        self._attention = asyncio.Event()
-        """Set when somebody begins to watch, or the last one ends."""
+        self._audience = asyncio.Event()
+        """Set when the first viewer comes, or the last one leaves."""
         self._changed = asyncio.Condition()
         self._number = 0
         self._newest: Overview | None = None
@@ -79,6 +94,8 @@ class Feed:
         self._stopping = False
 
     async def open(self) -> None:
+        await self._attention.open()
+        self._watch = Watch(self._attention.still_since)
         self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._look_around())]
 
     def stop(self) -> None:
@@ -90,6 +107,19 @@ class Feed:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._save()
+
+    async def _save(self) -> None:
+        await self._attention.save(self._watch.still_since())
+
+    async def acknowledge(self, key: str, by: str) -> bool:
+        """Note who takes care of a problem; nobody does any more if `by` is empty. Return whether there is one."""
+        acknowledgement = Acknowledgement(by=by, at_ms=self._now_ms()) if by else None
+        if not self._attention.acknowledge(key, acknowledgement):
+            return False
+        await self._save()
+        await self._tell()
+        return True
 
     # The broker
 
@@ -113,13 +143,13 @@ class Feed:
 
     async def _samples(self) -> AsyncGenerator[Stats, None]:
         """Until it should be looked at more or less often: somebody watches, or nobody does any more."""
-        self._attention.clear()
+        self._audience.clear()
         is_first = self._newest is None  # nobody should have to wait for it
         interval_ms = WATCHED_MS if self._viewers or is_first else STEP_MS
         async with contextlib.aclosing(self._sources.stats.samples(interval_ms)) as samples:
-            while not self._attention.is_set():
+            while not self._audience.is_set():
                 following = asyncio.ensure_future(anext(samples))
-                woken = asyncio.ensure_future(self._attention.wait())
+                woken = asyncio.ensure_future(self._audience.wait())
                 try:
                     await asyncio.wait({following, woken}, return_when=asyncio.FIRST_COMPLETED)
                     if following.done():
@@ -135,7 +165,7 @@ class Feed:
         if self._away and self._away_since_ms is not None:
             log.info("the broker answers again")
         self._stats = stats
-        self._ring.add(stats)
+        self._ring.add(stats, _total(self._dead_letter_counts(stats)))
         self._groups, self._dead_letters = self._watch.see(stats)
         self._away, self._away_since_ms = "", None
         self._trouble = await self._sources.stats.trouble()
@@ -162,7 +192,8 @@ class Feed:
             seen = Seen(now_ms=self._now_ms())
             for noun in self._sources.nouns:
                 seen = await self._look_at(noun, seen)
-            self._around = seen
+            self._around, self._has_looked = seen, True
+            await self._save()
             await asyncio.sleep(self._sources.look_ms / 1000)
 
     async def _look_at(self, noun: Noun, seen: Seen) -> Seen:
@@ -209,15 +240,18 @@ class Feed:
             parts=tuple(parts),
             unseen=unseen,
         )
+        counts = self._dead_letter_counts(stats)
+        found = problems(seen, self._sources.thresholds)
+        is_complete = self._has_looked and not self._away and not unseen
         return Overview(
             time_ms=now_ms,
             produced_per_s=0.0 if self._away else stats.produced_per_s,
             acked_per_s=0.0 if self._away else stats.acked_per_s,
             oldest_ms=stats.oldest_unfinished_age_ms,
             in_flight=stats.in_flight,
-            dead_letters=stats.dead_letters,
+            dead_letters=_total(counts),
             lag=stats.lag,
-            problems=problems(seen, self._sources.thresholds),
+            problems=self._attention.recall(found, now_ms, is_complete=is_complete),
             parts=parts,
             topics=stats.topics,
             still=[
@@ -226,7 +260,12 @@ class Feed:
                 if each.still_ms >= self._sources.thresholds.standing_ms
             ],
             sources=self._sources.named,
+            dead_letter_counts=counts,
         )
+
+    def _dead_letter_counts(self, stats: Stats) -> DeadLetterCounts:
+        slips, jobs = self._around.slips, self._around.jobs
+        return DeadLetterCounts(messages=stats.dead_letters, slips=slips.dead_letters, downloads=jobs.dead_letters)
 
     def topics(self) -> list[TopicStats]:
         return self._stats.topics
@@ -260,7 +299,11 @@ class Feed:
         self._viewers += change
         self._sources.metrics.watching.set(self._viewers)
         if (self._viewers > 0) != before:
-            self._attention.set()
+            self._audience.set()
+
+
+def _total(counts: DeadLetterCounts) -> int:
+    return counts.messages + counts.slips + counts.downloads
 
 
 class OverviewCalls:
@@ -268,7 +311,23 @@ class OverviewCalls:
         self._feed = feed
 
     def routes(self) -> list[BaseRoute]:
-        return [Route("/v2/overview", self.show, methods=["GET"])]
+        return [
+            Route("/v2/overview", self.show, methods=["GET"]),
+            Route("/v2/acknowledgements", self.acknowledge, methods=["POST"]),
+            Route("/v2/acknowledgements", self.withdraw, methods=["DELETE"]),
+        ]
+
+    async def acknowledge(self, request: Request) -> Response:
+        asked = await read_json(request, AcknowledgeRequest)
+        return await self._noted(asked.key, asked.by)
+
+    async def withdraw(self, request: Request) -> Response:
+        return await self._noted(read_query(request, AcknowledgementQuery).key, "")
+
+    async def _noted(self, key: str, by: str) -> Response:
+        if not await self._feed.acknowledge(key, by):
+            raise Refused("NOT_FOUND", f"there is no problem {key!r:.200} now: it may be resolved; see /v2/overview")
+        return Response(status_code=204)
 
     async def show(self, request: Request) -> Response:
         query = read_query(request, OverviewQuery)

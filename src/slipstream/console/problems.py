@@ -1,7 +1,7 @@
-"""What is wrong, worst first, in words for somebody who was woken by it.
+"""The problems of the overview, worst first.
 
-A pure function from what is known to what to say: no clock, no network. Who collects what is known: `watch`, and each
-noun's `look`.
+A pure function from what is known to problems in words: no clock, no network. `watch` and the `look` of each source
+collect what is known; `attention` remembers the problems.
 """
 
 from __future__ import annotations
@@ -11,12 +11,17 @@ from urllib.parse import quote
 
 import msgspec
 
-from slipstream.api.overview import Level, Part, Problem
+from slipstream.api.events import RetryingMessage
+from slipstream.api.overview import Level, Part, Problem, ProblemMessage
 from slipstream.api.server import ServerCondition
 from slipstream.console.settings import Thresholds
 from slipstream.durations import about_text
 
 SHOWN_MAX = 100
+POISON_ERROR_ATTEMPTS = 10
+"""From so many attempts on, a poison message needs a person: by then it has been retried for minutes."""
+TREND_KNOWN_MS = 60_000
+"""How long a lag must be known before its trend is reported."""
 
 _RANK: dict[Level, int] = {"error": 0, "warning": 1, "notice": 2}
 
@@ -33,11 +38,21 @@ class GroupSeen(msgspec.Struct, frozen=True, kw_only=True):
     oldest_ms: int = 0
     still_ms: int = 0
     """For how long it has had work, and finished nothing."""
+    parked: int = 0
+    """Consumers that get no messages until they settle one."""
+    retrying: int = 0
+    """Messages that wait for another attempt."""
+    worst: RetryingMessage | None = None
+    """The message that has failed most often."""
+    grown: int = 0
+    """By how much the lag has grown; negative where it has shrunk."""
+    grown_over_ms: int = 0
+    """In what time."""
 
     @property
     def waiting(self) -> int:
-        """What nobody has taken, and is due."""
-        return max(0, self.lag - self.in_flight - self.delayed)
+        """Messages that are due and that no consumer has taken."""
+        return max(0, self.lag - self.in_flight - self.delayed - self.retrying)
 
     @property
     def named(self) -> str:
@@ -46,10 +61,6 @@ class GroupSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 class DeadLettersSeen(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
-    arrived: int
-    """Lately."""
-    since_ms: int
-    """Since the first of those."""
     total: int
     kept_in: str = ""
     """The topic they are in, where it is one of the bus; the broker's own have a page."""
@@ -60,6 +71,8 @@ class SlipSeen(msgspec.Struct, frozen=True, kw_only=True):
     step: str
     going: str
     for_ms: int
+    at_ms: int = 0
+    """When it came into this state."""
 
 
 class SlipsSeen(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,8 +82,10 @@ class SlipsSeen(msgspec.Struct, frozen=True, kw_only=True):
     waiting: tuple[SlipSeen, ...] = ()
     more_waiting: bool = False
     failed: tuple[SlipSeen, ...] = ()
-    """Lately, the newest first."""
+    """Not run again since, the newest first."""
     more_failed: bool = False
+    dead_letters: int = 0
+    """All slips that failed and were not run again."""
 
 
 class PausedStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,12 +103,12 @@ class UnservedTopic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobsSeen(msgspec.Struct, frozen=True, kw_only=True):
-    failed: int = 0
-    """Lately."""
-    partial: int = 0
-    """Of which some resources could not be had."""
+    dead_letters: int = 0
+    """Downloads that failed for good, and were neither replayed nor discarded."""
     newest_id: str = ""
+    """The job of the last of them."""
     newest_reason: str = ""
+    newest_ms: int = 0
 
 
 class TableSeen(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,7 +158,7 @@ def problems(seen: Seen, limits: Thresholds) -> list[Problem]:
     found = [
         *_of_the_broker(seen),
         *_of_parts(seen, limits),
-        *(problem for group in seen.groups for problem in _of_a_group(group, limits)),
+        *(problem for group in seen.groups for problem in _of_a_group(seen, group, limits)),
         *_of_dead_letters(seen),
         *_of_slips(seen),
         *_of_jobs(seen),
@@ -153,7 +168,8 @@ def problems(seen: Seen, limits: Thresholds) -> list[Problem]:
     found.sort(key=lambda each: (_RANK[each[1].level], -each[0]))
     told = [problem for _, problem in found[:SHOWN_MAX]]
     if len(found) > SHOWN_MAX:
-        told.append(Problem(level="notice", text=f"and {_count(len(found) - SHOWN_MAX, 'problem')} more"))
+        more = _count(len(found) - SHOWN_MAX, "problem")
+        told.append(Problem(level="notice", text=f"and {more} more", key="more"))
     return told
 
 
@@ -166,14 +182,15 @@ _FIRST = float("inf")
 def _of_the_broker(seen: Seen) -> Iterator[Weighed]:
     if seen.away:
         text = f"the broker has not answered for {about_text(seen.away_ms)}: what is shown is from before"
-        yield _FIRST, Problem(level="error", text=text, detail=seen.away, link="#/")
+        yield _FIRST, Problem(level="error", text=text, detail=seen.away, link="#/", key="broker away")
     if seen.trouble:
         yield (
             _FIRST,
-            Problem(level="error", text="the broker takes no messages", detail=seen.trouble, link="#/"),
+            Problem(level="error", text="the broker takes no messages", detail=seen.trouble, link="#/", key="refusing"),
         )
     for condition in seen.conditions:
-        yield _FIRST, Problem(level=condition.level, text=condition.text, detail=condition.detail, link="#/")
+        text, key = condition.text, f"condition {condition.kind}"
+        yield _FIRST, Problem(level=condition.level, text=text, detail=condition.detail, link="#/", key=key)
 
 
 def _of_parts(seen: Seen, limits: Thresholds) -> Iterator[Weighed]:
@@ -198,95 +215,190 @@ def _of_parts(seen: Seen, limits: Thresholds) -> Iterator[Weighed]:
                 text = f"part {part.name} was restarted {times}, last {about_text(for_ms)} ago"
             case _:
                 continue
-        yield part.restarts, Problem(level=level, text=text, detail=part.reason, link="#/")
+        key = f"part {part.name} {part.state}"
+        yield part.restarts, Problem(level=level, text=text, detail=part.reason, link="#/", key=key, mark=part.restarts)
 
 
-def _of_a_group(group: GroupSeen, limits: Thresholds) -> Iterator[Weighed]:
-    link = f"#/groups/{_path(group.topic)}/{_path(group.group)}"
-    oldest = f"the oldest for {about_text(group.oldest_ms)}"
-    still = about_text(group.still_ms)
+def _of_a_group(seen: Seen, group: GroupSeen, limits: Thresholds) -> Iterator[Weighed]:
+    yield from _of_parked_consumers(group)
+    is_poisoned = group.worst is not None and _is_poison(group.worst, limits)
+    if is_poisoned:
+        yield _poison(seen, group)
     level: Level = "error" if group.still_ms >= limits.standing_error_ms else "warning"
+    oldest, still = f"the oldest for {about_text(group.oldest_ms)}", about_text(group.still_ms)
     if group.paused:
         level = "warning" if group.lag else "notice"
         text = f"{group.named} is paused: {_waiting(group.lag)}" if group.lag else f"{group.named} is paused"
-        yield group.lag, Problem(level=level, text=text, detail="resume it when what was mended is mended", link=link)
+        yield group.lag, _problem(group, "paused", level, text, "resume it when the cause is fixed", "Resume…")
     elif group.waiting and not group.consumers and group.still_ms >= limits.standing_ms:
         text = f"{group.named} has no consumer for {still}: {_waiting(group.waiting)}, {oldest}"
-        yield group.waiting, Problem(level=level, text=text, detail="start a worker of this group", link=link)
+        detail = "start a worker of this group, or delete the group if it is no longer used"
+        yield group.waiting, _problem(group, "still", level, text, detail, "Show group")
     elif group.waiting and group.still_ms >= limits.standing_ms:
         text = f"{group.named} stands still for {still}: {_waiting(group.waiting)}"
-        yield group.waiting, Problem(level=level, text=text, detail=_why_still(group), link=link)
-    elif group.lag > group.delayed and group.oldest_ms >= limits.oldest_ms:
-        text = f"{group.named} is behind: {_waiting(group.lag)}, {oldest}"
-        detail = "it works, and more comes than it finishes: give it more consumers, or look at the slowest step"
-        yield group.lag, Problem(level="warning", text=text, detail=detail, link=link)
+        yield group.waiting, _problem(group, "still", level, text, _why_still(group), "Show consumers")
+    elif group.lag > group.delayed and group.oldest_ms >= limits.oldest_ms and (group.waiting or not is_poisoned):
+        # Where only the poison message is left, it alone is old.
+        yield group.lag, _behind(group, oldest)
+
+
+def _problem(group: GroupSeen, kind: str, level: Level, text: str, detail: str, action: str, mark: int = 0) -> Problem:
+    return Problem(
+        level=level,
+        text=text,
+        detail=detail,
+        link=f"#/groups/{_path(group.topic)}/{_path(group.group)}",
+        action=action,
+        key=f"group {group.topic} {group.group} {kind}",
+        mark=mark,
+    )
+
+
+def _of_parked_consumers(group: GroupSeen) -> Iterator[Weighed]:
+    if not group.parked:
+        return
+    of = "its only consumer" if group.consumers == 1 else f"{group.parked} of {_count(group.consumers, 'consumer')}"
+    text = f"{group.named}: {of} {'is' if group.parked == 1 else 'are'} parked"
+    detail = (
+        "their leases ran out without one ack; they get no messages until they ack, extend or reconnect: restart them"
+    )
+    level: Level = "error" if group.parked >= group.consumers else "warning"
+    yield group.parked, _problem(group, "parked", level, text, detail, "Show consumers", group.parked)
+
+
+def _is_poison(worst: RetryingMessage, limits: Thresholds) -> bool:
+    return worst.attempts >= (limits.poison_attempts if worst.is_same_error else 2 * limits.poison_attempts)
+
+
+def _poison(seen: Seen, group: GroupSeen) -> Weighed:
+    worst = group.worst
+    assert worst is not None
+    place = f"{group.topic}/{worst.partition}/{worst.offset}"
+    times = f"failed {worst.attempts} times" + (" with the same error" if worst.is_same_error else "")
+    others = (
+        f"; {_count(group.retrying - 1, 'other message')} of the group are retried too" if group.retrying > 1 else ""
+    )
+    text = f"poison message {place} has {times} in group {group.group}"
+    detail = f"{worst.error}{others}. More consumers do not help: fix the handler, or reject the message"
+    level: Level = "error" if worst.attempts >= POISON_ERROR_ATTEMPTS else "warning"
+    problem = _problem(group, f"poison {worst.partition}/{worst.offset}", level, text, detail, "Show message")
+    place_of = ProblemMessage(topic=group.topic, group=group.group, partition=worst.partition, offset=worst.offset)
+    return worst.attempts, msgspec.structs.replace(problem, message=place_of)
+
+
+def _behind(group: GroupSeen, oldest: str) -> Problem:
+    """A group that works: whether it catches up is what decides about more consumers."""
+    slack = max(10, group.lag // 20)
+    text = f"{group.named} is behind: {_waiting(group.lag)}, {oldest}"
+    over = about_text(group.grown_over_ms)
+    if group.grown_over_ms < TREND_KNOWN_MS:
+        detail = "it finishes messages; in a minute it will be known whether it catches up"
+    elif group.grown > slack:
+        text = f"{group.named} falls further behind: {_waiting(group.lag)}, {group.grown:,} more in {over}, {oldest}"
+        detail = "more messages come in than it finishes: start more consumers, or make its slowest step faster"
+        return _problem(group, "behind", "warning", text, detail, "Show group", mark=1)
+    elif group.grown < -slack:
+        left_ms = group.lag * group.grown_over_ms // -group.grown
+        text = f"{group.named} catches up: {_waiting(group.lag)}, {-group.grown:,} fewer in {over}"
+        return _problem(group, "behind", "notice", text, f"about {about_text(left_ms)} left at this rate", "Show group")
+    else:
+        detail = "as many messages come in as it finishes: it needs more consumers to catch up"
+    return _problem(group, "behind", "warning", text, detail, "Show group")
 
 
 def _why_still(group: GroupSeen) -> str:
     consumers = _count(group.consumers, "consumer")
     if group.in_flight:
-        return f"{consumers}, with {group.in_flight:,} in hand and none finished: is what they depend on away?"
-    return f"{consumers}, and nothing in hand: are they stuck?"
+        return f"{consumers}, with {group.in_flight:,} in hand and none finished: is a service away that they need?"
+    return f"{consumers}, and nothing in hand: do they hang?"
 
 
 def _of_dead_letters(seen: Seen) -> Iterator[Weighed]:
     for dead in seen.dead_letters:
-        if dead.arrived:
-            text = (
-                f"{_count(dead.arrived, 'message')} of {dead.topic} became "
-                f"{'a dead letter' if dead.arrived == 1 else 'dead letters'} in the last {about_text(dead.since_ms)}"
-            )
-            todo = "look at them, and mend the cause" if dead.kept_in else "look at their causes, mend, and redrive"
-            detail = f"{dead.total:,} there altogether: {todo}"
-            link = f"#/topics/{_path(dead.kept_in)}" if dead.kept_in else f"#/dead-letters?topic={_path(dead.topic)}"
-            yield dead.arrived, Problem(level="warning", text=text, detail=detail, link=link)
+        text = f"{_count(dead.total, 'message')} of {dead.topic} {'is' if dead.total == 1 else 'are'} dead-lettered"
+        detail = "fix the cause, then redrive them"
+        link, action = f"#/dead-letters?topic={_path(dead.topic)}", "Redrive…"
+        if dead.kept_in:
+            detail = "fix the cause; the messages stay in this topic until its retention removes them"
+            link, action = f"#/topics/{_path(dead.kept_in)}", "Show messages"
+        yield (
+            dead.total,
+            Problem(
+                level="warning",
+                text=text,
+                detail=detail,
+                link=link,
+                action=action,
+                key=f"dead letters {dead.topic}",
+                mark=dead.total,
+            ),
+        )
 
 
 def _of_slips(seen: Seen) -> Iterator[Weighed]:
-    for slips, more, level, told, state in (
-        (seen.slips.stuck, seen.slips.more_stuck, "warning", ("is stuck", "are stuck"), "stuck"),
-        (seen.slips.waiting, seen.slips.more_waiting, "notice", ("waits for a word", "wait for a word"), "waiting"),
-    ):
-        if not slips:
-            continue
-        longest = slips[0]
-        one = len(slips) == 1 and not more
-        count = ("more than " if more else "") + _count(len(slips), "slip")
-        where = f" at {longest.step}" if longest.step else ""
-        text = f"{count} {told[0] if one else told[1]}, {'' if one else 'the longest '}for {about_text(longest.for_ms)}"
-        link = f"#/slips/{_path(longest.correlation_id)}" if one else f"#/slips?state={state}"
-        detail = f"{longest.correlation_id}{where}: {longest.going}"
-        yield len(slips), Problem(level=level, text=text, detail=detail, link=link)  # type: ignore[arg-type]
+    if stuck := seen.slips.stuck:
+        what = _of_these("is stuck", "are stuck", stuck, more=seen.slips.more_stuck)
+        yield len(stuck), _slip_problem(stuck, seen.slips.more_stuck, "warning", what, "stuck", "Show slip")
+    if waiting := seen.slips.waiting:
+        what = _of_these("waits for a decision", "wait for a decision", waiting, more=seen.slips.more_waiting)
+        yield len(waiting), _slip_problem(waiting, seen.slips.more_waiting, "notice", what, "waiting", "Decide…")
     if failed := seen.slips.failed:
-        count = ("more than " if seen.slips.more_failed else "") + _count(len(failed), "slip")
-        one = len(failed) == 1 and not seen.slips.more_failed
-        text = f"{count} failed, {'' if one else 'the last '}{about_text(failed[0].for_ms)} ago"
-        link = f"#/slips/{_path(failed[0].correlation_id)}" if one else "#/slips?state=dead-lettered"
-        where = f" at {failed[0].step}" if failed[0].step else ""
-        detail = f"{failed[0].correlation_id}{where}: {failed[0].going}"
-        yield len(failed), Problem(level="warning", text=text, detail=detail, link=link)
+        one, many = len(failed) == 1 and not seen.slips.more_failed, max(len(failed), seen.slips.dead_letters)
+        when = f"{'' if one else 'the last '}{about_text(failed[0].for_ms)} ago"
+        what = f"{_count(many, 'slip')} failed and {'was' if one else 'were'} not run again, {when}"
+        problem = _slip_problem(failed, seen.slips.more_failed, "warning", what, "dead-lettered", "Run again…")
+        yield many, msgspec.structs.replace(problem, mark=max(each.at_ms for each in failed))
     for unserved in seen.unserved_topics:
         text = f"no worker for step {unserved.step}: nothing subscribes to {unserved.topic}"
         detail = "start a worker whose step names this topic, or change the topic in the route table"
-        yield unserved.for_ms, Problem(level="error", text=text, detail=detail, link="#/slips?state=under-way")
+        link, key = "#/slips?state=under-way", f"unserved {unserved.topic}"
+        yield unserved.for_ms, Problem(level="error", text=text, detail=detail, link=link, action="Show slips", key=key)
     for step in seen.paused_steps:
         until = f" for another {about_text(step.left_ms)}" if step.left_ms is not None else ""
         text = f"step {step.step} is paused{until}" + (f": {step.reason}" if step.reason else "")
-        yield 0, Problem(level="warning", text=text, detail="its messages wait there", link="#/slips")
+        detail = "its slips wait until it is resumed"
+        yield (
+            0,
+            Problem(
+                level="warning", text=text, detail=detail, link="#/slips", action="Resume…", key=f"step {step.step}"
+            ),
+        )
+
+
+def _of_these(one: str, many: str, slips: tuple[SlipSeen, ...], *, more: bool) -> str:
+    count = ("more than " if more else "") + _count(len(slips), "slip")
+    is_one = len(slips) == 1 and not more
+    return f"{count} {one if is_one else many}, {'' if is_one else 'the longest '}for {about_text(slips[0].for_ms)}"
+
+
+def _slip_problem(slips: tuple[SlipSeen, ...], more: bool, level: Level, text: str, state: str, action: str) -> Problem:
+    first = slips[0]
+    where = f" at {first.step}" if first.step else ""
+    is_one = len(slips) == 1 and not more
+    link = f"#/slips/{_path(first.correlation_id)}" if is_one else f"#/slips?state={state}"
+    detail = f"{first.correlation_id}{where}: {first.going}"
+    mark = max(each.at_ms for each in slips)
+    return Problem(level=level, text=text, detail=detail, link=link, action=action, key=f"slips {state}", mark=mark)
 
 
 def _of_jobs(seen: Seen) -> Iterator[Weighed]:
     jobs = seen.jobs
-    count = jobs.failed + jobs.partial
-    if count:
-        text = f"{_count(count, 'job')} failed lately"
-        if jobs.partial:
-            text += " in part" if not jobs.failed else f", {jobs.partial:,} of them in part"
-        link = f"#/jobs?state={'failed' if jobs.failed else 'partial'}"
-        if count == 1:
-            link = f"#/jobs/{_path(jobs.newest_id)}"
-        detail = f"{jobs.newest_id}: {jobs.newest_reason}" if jobs.newest_reason else jobs.newest_id
-        yield count, Problem(level="warning", text=text, detail=detail, link=link)
+    if not jobs.dead_letters:
+        return
+    text = (
+        f"{_count(jobs.dead_letters, 'download')} failed and {'was' if jobs.dead_letters == 1 else 'were'} not replayed"
+    )
+    detail = f"the last of job {jobs.newest_id}: {jobs.newest_reason}"
+    problem = Problem(
+        level="warning",
+        text=text,
+        detail=detail,
+        link="#/jobs/dead-letters",
+        action="Replay…",
+        key="downloads",
+        mark=jobs.newest_ms,
+    )
+    yield jobs.dead_letters, problem
 
 
 def _of_tables(seen: Seen, limits: Thresholds) -> Iterator[Weighed]:
@@ -298,12 +410,14 @@ def _of_tables(seen: Seen, limits: Thresholds) -> Iterator[Weighed]:
     unread, written = _count(worst.lag, "message"), about_text(worst.written_ms_ago)
     text = f"{names} behind: {unread} not read, last written {written} ago"
     link = f"#/pipeline/{_path(worst.table)}" if len(late) == 1 else "#/pipeline"
-    yield worst.lag, Problem(level="warning", text=text, detail="is the pipeline running?", link=link)
+    detail = "is the pipeline running?"
+    yield worst.lag, Problem(level="warning", text=text, detail=detail, link=link, action="Show tables", key="tables")
 
 
 def _of_the_unseen(seen: Seen) -> Iterator[Weighed]:
     for each in seen.unseen:
-        yield 0, Problem(level="warning", text=f"{each.what} cannot be seen", detail=each.reason, link=each.link)
+        text, key = f"{each.what} cannot be seen", f"unseen {each.what}"
+        yield 0, Problem(level="warning", text=text, detail=each.reason, link=each.link, key=key)
 
 
 def _waiting(count: int) -> str:

@@ -23,20 +23,20 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         int, variable("CONSOLE_STANDING_MS", "A group that has work and finishes nothing for so long stands.", ge=1)
     ] = MINUTE_MS
     standing_error_ms: Annotated[
-        int, variable("CONSOLE_STANDING_ERROR_MS", "From then on that needs somebody at once.", ge=1)
+        int, variable("CONSOLE_STANDING_ERROR_MS", "From then on it needs attention at once.", ge=1)
     ] = 3 * MINUTE_MS
     oldest_ms: Annotated[
         int, variable("CONSOLE_OLDEST_MS", "A message that has waited for longer has waited too long.", ge=1)
     ] = 5 * MINUTE_MS
-    dead_letters_ms: Annotated[
-        int, variable("CONSOLE_DEAD_LETTERS_MS", "Dead letters are told of for so long after they came.", ge=1)
-    ] = 10 * MINUTE_MS
+    poison_attempts: Annotated[
+        int,
+        variable(
+            "CONSOLE_POISON_ATTEMPTS", "A message that fails as often with the same error is a poison message.", ge=2
+        ),
+    ] = 3
     restarted_ms: Annotated[
         int, variable("CONSOLE_RESTARTED_MS", "That a part was restarted is told of for so long.", ge=1)
     ] = 5 * MINUTE_MS
-    failed_jobs_ms: Annotated[
-        int, variable("CONSOLE_FAILED_JOBS_MS", "Jobs that failed are told of for so long.", ge=1)
-    ] = 60 * MINUTE_MS
     table_behind_ms: Annotated[
         int,
         variable(
@@ -58,6 +58,10 @@ class ConsoleSettings(Thresholds, frozen=True, kw_only=True, forbid_unknown_fiel
     parts: Annotated[
         str, variable("SLIPSTREAM_PARTS", "The file in which `slipstream up` says which parts run and how.")
     ] = ""
+    state: Annotated[
+        str,
+        variable("CONSOLE_STATE", "The file that keeps which problems are acknowledged; empty: a restart forgets it."),
+    ] = "slipstream-data/console.json"
     answer_timeout_ms: Annotated[
         int,
         variable(

@@ -61,10 +61,8 @@ class Slips(Noun):
     what = "slips"
     link = "#/slips"
 
-    def __init__(self, settings: SlipSettings, *, is_expected: Callable[[], bool], failed_ms: int = 600_000) -> None:
+    def __init__(self, settings: SlipSettings, *, is_expected: Callable[[], bool]) -> None:
         self._settings = settings
-        self._failed_ms = failed_ms
-        """For how long it is told that one has failed."""
         self._is_expected = is_expected
         """Returns whether it is a problem if there is no store."""
         self._opened: Oversight | None = None
@@ -119,19 +117,21 @@ class Slips(Noun):
             stuck = await slips.slips("stuck", limit=LOOKED_AT)
             waiting = await slips.slips("waiting", limit=LOOKED_AT)
             failed = await slips.slips("dead-lettered", limit=LOOKED_AT)
+            dead_letters = await slips.count_dead_letters()
             held = await slips.pauses()
             unserved = await slips.unserved()
         now_ms = clock.now_ms()
-        lately = [each for each in failed.slips if each.tracked.moved_ms >= now_ms - self._failed_ms]
         return replace(
             seen,
             slips=SlipsSeen(
-                stuck=tuple(_seen(each, now_ms) for each in stuck.slips),
+                # What waits at a paused step is told of with the step.
+                stuck=tuple(_seen(each, now_ms) for each in stuck.slips if each.timeline.standing.going != "paused"),
                 more_stuck=stuck.more,
                 waiting=tuple(sorted((_seen(each, now_ms) for each in waiting.slips), key=lambda each: -each.for_ms)),
                 more_waiting=waiting.more,
-                failed=tuple(_seen(each, now_ms) for each in lately),
-                more_failed=failed.more and len(lately) == len(failed.slips),
+                failed=tuple(_seen(each, now_ms) for each in failed.slips),
+                more_failed=failed.more,
+                dead_letters=dead_letters,
             ),
             paused_steps=tuple(
                 PausedStep(
@@ -266,6 +266,7 @@ def _seen(each: Listed, now_ms: int) -> SlipSeen:
         step=standing.step,
         going=_reason(standing) or standing.going,
         for_ms=max(0, now_ms - since_ms),
+        at_ms=since_ms,
     )
 
 

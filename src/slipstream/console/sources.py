@@ -95,6 +95,7 @@ class Sources:
         rest: Rest | None = None,
         thresholds: Thresholds | None = None,
         look_ms: int = 10_000,
+        state: str = "",
         metrics: ConsoleMetrics | None = None,
     ) -> None:
         self.stats = stats
@@ -108,6 +109,8 @@ class Sources:
         self.rest = rest
         self.thresholds = thresholds or Thresholds()
         self.look_ms = look_ms
+        self.state = state
+        """The file that keeps which problems are acknowledged; empty for none."""
         # In the broker's process nobody asks for them.
         self.metrics = metrics or ConsoleMetrics(CollectorRegistry())
 

@@ -151,6 +151,13 @@ class Oversight:
                 break
         return Page(found[:limit], len(found) > limit, sorted({each.kind for each in tracked}))
 
+    async def count_dead_letters(self) -> int:
+        """Return how many slips have failed and were not run again; branches count with the slip that they are of."""
+        tracked = await self.store.tracked(limit=LOOKED_AT)
+        known = {each.slip for each in tracked}
+        failed = [each.slip for each in tracked if each.ended and each.state == "dead-lettered"]
+        return sum(_parent_id(slip) not in known for slip in failed)
+
     async def _tracked(self, kind: Kind, unmoved_ms: int | None) -> list[Tracked]:
         match kind:
             case "":
@@ -225,6 +232,11 @@ class Oversight:
 
 def _is_of(kind: Kind, one: Timeline) -> bool:
     return kind != "waiting" or one.standing.going in WAITING or _any_branch(one, lambda each: _is_of(kind, each))
+
+
+def _parent_id(slip: str) -> str:
+    """Return the id of the slip that this one would be a branch of: `parent/step/branch`."""
+    return slip.rsplit("/", 2)[0] if slip.count("/") >= 2 else ""
 
 
 def _waits_as_designed(one: Timeline) -> bool:

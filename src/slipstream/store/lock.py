@@ -13,10 +13,10 @@ from slipstream.store.damage import DirectoryInUse
 
 def is_foreign(directory: Path) -> bool:
     """It holds files, but none that the store ever made. A new file system comes with a `lost+found`, and `slipstream
-    up` has files of its own there before it starts the broker."""
+    up` and the console have files of their own there before the broker starts."""
     if (directory / "up" / "parts.json").exists():
         return False
-    names = {path.name for path in directory.iterdir()} - {"lost+found"}
+    names = {path.name for path in directory.iterdir()} - {"lost+found", "console.json"}
     ours = ("LOCK", "journal-", "checkpoint-")
     return bool(names) and not any(name.startswith(ours) for name in names)
 

@@ -224,10 +224,13 @@ def _pipeline(choices: Choices, environment: Mapping[str, str]) -> Part:
 
 def _console(choices: Choices, environment: Mapping[str, str]) -> Part:
     url = _url(choices, "console")
+    more = {"SLIPSTREAM_PARTS": str(choices.data / "up" / "parts.json")}
+    if not environment.get("CONSOLE_STATE", "").strip():
+        more["CONSOLE_STATE"] = str(choices.data / "console.json")
     return Part(
         name="console",
         command=_slipstream("console", "--port", str(choices.ports["console"]), "--log-format", choices.log_format),
-        environment=_shared(choices, environment) | {"SLIPSTREAM_PARTS": str(choices.data / "up" / "parts.json")},
+        environment=_shared(choices, environment) | more,
         url=url,
         health=url + READY,
         alive=url + ALIVE,

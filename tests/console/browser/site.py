@@ -127,6 +127,7 @@ def _environment(folder: Path, broker: str, store: str) -> dict[str, str]:
         "JOBS_STATUS_INTERVAL_MS": "20",
         "JOBS_TOKEN": TOKEN,
         "PIPELINE_TABLES": str(folder / "tables"),
+        "CONSOLE_STATE": str(folder / "console.json"),
     }
 
 

@@ -22,12 +22,12 @@ const PAGES = {
 };
 
 const RAIL = [
-  ["", "Overview", ({ problems }) => problems.filter((each) => each.level === "error").length],
+  ["", "Overview", ({ problems }) => problems.filter((each) => each.level === "error" && !each.acknowledged).length],
   ["topics", "Topics"],
   ["groups", "Groups"],
-  ["dead-letters", "Dead letters", ({ dead_letters }) => dead_letters],
-  ["slips", "Slips"],
-  ["jobs", "Jobs"],
+  ["dead-letters", "Dead letters", ({ dead_letter_counts }) => dead_letter_counts.messages],
+  ["slips", "Slips", ({ dead_letter_counts }) => dead_letter_counts.slips],
+  ["jobs", "Jobs", ({ dead_letter_counts }) => dead_letter_counts.downloads],
   ["pipeline", "Pipeline"],
 ];
 

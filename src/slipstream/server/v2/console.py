@@ -16,7 +16,15 @@ from slipstream.api.jobs import (
 )
 from slipstream.api.logs import LogAnswer, LogQuery
 from slipstream.api.media import EVENTS, JSON
-from slipstream.api.overview import OverviewAnswer, OverviewQuery, PartList, SearchAnswer, SearchQuery
+from slipstream.api.overview import (
+    AcknowledgementQuery,
+    AcknowledgeRequest,
+    OverviewAnswer,
+    OverviewQuery,
+    PartList,
+    SearchAnswer,
+    SearchQuery,
+)
 from slipstream.api.slips import (
     CancellationRequest,
     CancellationTaken,
@@ -46,6 +54,20 @@ ENDPOINTS = [
         query=OverviewQuery,
         answer=OverviewAnswer,
         media_types=(JSON, EVENTS),
+    ),
+    Endpoint(
+        method="POST",
+        path="/v2/acknowledgements",
+        summary="Acknowledge a problem of the overview",
+        body=AcknowledgeRequest,
+        status=204,
+    ),
+    Endpoint(
+        method="DELETE",
+        path="/v2/acknowledgements",
+        summary="Show an acknowledged problem again",
+        query=AcknowledgementQuery,
+        status=204,
     ),
     Endpoint(method="GET", path="/v2/parts", summary="The processes of slipstream up", answer=PartList),
     Endpoint(method="GET", path="/v2/logs", summary="What the parts logged of an id", query=LogQuery, answer=LogAnswer),

@@ -11,6 +11,7 @@ from slipstream.api import (
     GroupPartition,
     InFlight,
     PartitionInfo,
+    RetryingMessage,
     RetryPolicyFields,
     TopicConfigFields,
     TopicInfo,
@@ -187,6 +188,22 @@ def oldest_unfinished_ms(progress: Progress) -> int | None:
         except LogUnreadable:
             return None  # the group says so itself, in `unreadable`
     return progress.oldest_seen[1]
+
+
+def worst_message(group: Group) -> RetryingMessage | None:
+    """Return the message that has failed most often; None if none has failed and is tried again."""
+    worst: tuple[Progress, Lease] | None = None
+    for progress in group.progress:
+        for lease in _delivered(progress):
+            if lease.last_error and (worst is None or lease.attempts > worst[1].attempts):
+                worst = progress, lease
+    if worst is None:
+        return None
+    progress, lease = worst
+    errors = lease.last_error.split(" | ")
+    known = errors[1:] if len(errors) > 2 else errors  # the first of many may be cut
+    is_same = lease.attempts > 1 and len(set(known)) == 1
+    return RetryingMessage(progress.partition.number, lease.offset, lease.attempts, errors[-1], is_same)
 
 
 def _in_flight(group: Group, now_ms: int) -> list[InFlight]:

@@ -14,7 +14,7 @@ from slipstream.api import GroupStats, Stats, TopicStats
 from slipstream.api.media import EVENTS
 from slipstream.broker import DEAD_LETTER_PREFIX, Group, Progress, Topic
 from slipstream.engine import Engine
-from slipstream.server.v2.describe import oldest_unfinished, oldest_unfinished_ms
+from slipstream.server.v2.describe import oldest_unfinished, oldest_unfinished_ms, worst_message
 from slipstream.server.v2.endpoint import Call, Endpoint
 
 
@@ -146,6 +146,7 @@ class Sampler:
             max(0, now_ms - min(times)) if times else 0,
             sum(progress.retrying for progress in group.progress),
             group.parked,
+            worst_message(group),
         )
 
 
