@@ -192,6 +192,8 @@ class Feed:
             seen = Seen(now_ms=self._now_ms())
             for noun in self._sources.nouns:
                 seen = await self._look_at(noun, seen)
+                if not self._has_looked:
+                    self._around = seen  # the first look may take seconds, and is better in part than late
             self._around, self._has_looked = seen, True
             await self._save()
             await asyncio.sleep(self._sources.look_ms / 1000)

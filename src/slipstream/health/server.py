@@ -108,7 +108,8 @@ class _Request(BaseHTTPRequestHandler):
             case "/metrics":
                 return 200, CONTENT_TYPE_LATEST, generate_latest(self.server.registry)
             case _:
-                return _refused(404, "NOT_FOUND", "there is /health/live, /health/ready and /metrics")
+                words = "this port is for health checks, and no broker: it has /health/live, /health/ready and /metrics"
+                return _refused(404, "NOT_FOUND", words)
 
     do_HEAD = do_GET  # noqa: N815 - its name there
 
