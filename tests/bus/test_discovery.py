@@ -39,7 +39,7 @@ def test_the_server_on_the_data_directory_is_found_until_it_stops(tmp_path: Path
     settings = load_settings({}, where)
     assert (settings.driver, settings.url) == ("http", server.base)
     assert usual(AWAY, tmp_path).url == server.base
-    server.kill()
+    server.crash()
     assert load_settings({}, where).driver == "embedded", "the address that it left in the directory is no server"
     server.start()
     assert load_settings({}, where).url == server.base

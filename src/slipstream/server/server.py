@@ -189,11 +189,10 @@ async def _serve(config: ServerConfig, engine: Engine, router: RouterHook | None
     server = Server(engine, config.limits, router, config.shutdown_timeout_ms, console=console)
     log.info("data in %s: %s", config.data.absolute(), _describe(engine))
     try:
-        listener = listen(config.host, config.port)
+        listener = listen(config.host, config.port, store.announce_address)
     except BaseException:
         await server.close()
         raise
-    store.announce_address(listening.local_url_of(listener))
     await server.answer(listener)
     log.info("stopped: the directory is free")
 
@@ -208,8 +207,11 @@ async def _sweep(server: Server) -> None:
                 connection.sweep()
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, announce: Callable[[str], None] | None = None) -> socket.socket:
+    """Open the port. `announce` gets the URL for programs of this machine, before the log says that it is open."""
     listener = listening.listen(host, port)
+    if announce is not None:
+        announce(listening.local_url_of(listener))
     log.info("listening on %s", listening.url_of(listener))
     return listener
 

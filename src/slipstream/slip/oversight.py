@@ -240,12 +240,12 @@ def _parent_id(slip: str) -> str:
 
 
 def _waits_as_designed(one: Timeline) -> bool:
-    """Return whether a person, a signal or the end of a pause is awaited, here or in all branches that are left.
+    """Return whether a person or a signal is awaited, here or in all branches that are left.
 
     A router ends such a wait at its deadline, so the slip is not stuck."""
     if one.standing.going == "branches":
         return _any_branch(one, lambda each: True) and not _any_branch(one, lambda each: not _waits_as_designed(each))
-    return one.standing.going in {*WAITING, "paused"}
+    return one.standing.going in WAITING
 
 
 def _any_branch(one: Timeline, holds: Callable[[Timeline], bool]) -> bool:
