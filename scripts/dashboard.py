@@ -150,6 +150,16 @@ ROWS: dict[str, list[Panel]] = {
             width=12,
         ),
         Panel("Sent back", "Redriven.", "ops", {"redriven": rate("slipstream_redriven_total")}, width=12),
+        Panel(
+            "By hand",
+            "Messages that operators retried, rejected, discarded, extended or released, and what expired.",
+            "ops",
+            {
+                "{{operation}}": rate("slipstream_operations_total", "operation"),
+                "expired {{kind}}": rate("slipstream_expired_total", "kind"),
+            },
+            width=12,
+        ),
     ],
     "Bus": [
         Panel(

@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from scripts.generate_docs import DOCS
 from scripts.generate_docs import PAGES as GENERATED
 from slipstream import api
-from slipstream.broker import DeadLetter, Envelope, RetryPolicy, RoutingDecision
+from slipstream.broker import BrokerFull, DeadLetter, Envelope, RetryPolicy, RoutingDecision
 from slipstream.broker.changes import Change
 from slipstream.bus import BusSettings, SubscribeOptions
 from slipstream.bus import Message as BusMessage
@@ -138,6 +139,7 @@ def test_what_v2_answers_besides_is_told() -> None:
 def errors() -> set[tuple[str, str]]:
     """(status, code) of everything the server can answer that is not well."""
     found = {(str(status), code) for code, status in _STATUS_OF_CODE.items()}
+    found.add((str(int(HTTPStatus.INSUFFICIENT_STORAGE)), BrokerFull.code))
     for call in calls("render_error", "_refuse", "_error", "HeadRefused"):
         constants = [argument.value for argument in call.args if isinstance(argument, ast.Constant)]
         if len(constants) >= 2 and isinstance(constants[0], int):

@@ -33,12 +33,14 @@ from slipstream.broker.evidence import Attempt, Evidence
 from slipstream.broker.group import Consumer, Group, Lease, Progress
 from slipstream.broker.intake import Placement, group_addressed
 from slipstream.broker.message import NewMessage
+from slipstream.broker.operations import OPERATIONS
 from slipstream.broker.parts import Part
 from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, PartitionLog, Topic, TopicConfig, TopicOverrides
 
 __all__ = [
     "DEAD_LETTER_PREFIX",
     "NO_META",
+    "OPERATIONS",
     "Attempt",
     "Broker",
     "BrokerConfig",

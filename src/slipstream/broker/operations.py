@@ -18,6 +18,8 @@ from slipstream.broker.name import check_name
 from slipstream.broker.state import State
 from slipstream.record import LogUnreadable
 
+OPERATIONS = ("retry", "reject", "discard", "extend", "release")
+
 
 class _Found(msgspec.Struct, frozen=True):
     """A message that the group has not finished."""

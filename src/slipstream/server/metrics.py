@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from slipstream.broker import OPERATIONS
 from slipstream.engine import Engine
 from slipstream.router import RouterHook
 from slipstream.server.front import Front
@@ -91,8 +92,8 @@ class BrokerCollector(Collector):
         yield refused
         router = self.router
         operations = CounterMetricFamily("slipstream_operations", "Messages an operator helped", labels=["operation"])
-        for operation, count in broker.operations.totals.items():
-            operations.add_metric([operation], count)
+        for operation in OPERATIONS:
+            operations.add_metric([operation], broker.operations.totals[operation])
         yield operations
         expired = CounterMetricFamily("slipstream_expired", "Groups and topics that expired", labels=["kind"])
         for kind in ("group", "topic"):
