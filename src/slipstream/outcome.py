@@ -23,6 +23,18 @@ class Undecodable(Reject, msgspec.ValidationError):
     """The payload of a message is not what its handler reads it as. No attempt would change that, so it is rejected."""
 
 
+class Postpone(Exception):
+    """The message was not attempted: it comes again after `delay_ms`, and this delivery is not counted.
+
+    Example:
+        raise Postpone("the host has no free connection", delay_ms=2_000)
+    """
+
+    def __init__(self, reason: str = "", *, delay_ms: int = 0) -> None:
+        super().__init__(reason)
+        self.delay_ms = delay_ms
+
+
 class Retry(Exception):
     """A retry: of this message, where a handler raises it, or of all that fail, where a handler is registered with it.
 

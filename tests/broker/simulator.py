@@ -223,6 +223,9 @@ class Simulator:
         partition: int = 0,
         delay_ms: int | None = None,
         retryable: bool = True,
+        counted: bool = True,
     ) -> None:
-        self.broker.nack(self.now_ms, topic, group, partition, offset, owner, reason, delay_ms, retryable)
+        self.broker.nack(
+            self.now_ms, topic, group, partition, offset, owner, reason, delay_ms, retryable, counted=counted
+        )
         self.commit()

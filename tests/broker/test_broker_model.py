@@ -359,9 +359,13 @@ class BrokerModel(RuleBasedStateMachine):
 
     @precondition(lambda self: self.holder)
     @rule(
-        data=st.data(), delay_ms=st.sampled_from([None, 0, 70, 2_000]), retryable=st.sampled_from([True, True, False])
+        data=st.data(),
+        delay_ms=st.sampled_from([None, 0, 70, 2_000]),
+        retryable=st.sampled_from([True, True, False]),
+        counted=st.sampled_from([True, True, False]),
     )
-    def nack(self, data: st.DataObject, delay_ms: int | None, retryable: bool) -> None:
+    def nack(self, data: st.DataObject, delay_ms: int | None, retryable: bool, counted: bool) -> None:
+        retryable = retryable or not counted
         key, held = data.draw(st.sampled_from(sorted(self.holder.items())))
         group, partition, offset = key
         if not held.released and (partition, offset) not in self.finished[group]:
@@ -369,7 +373,16 @@ class BrokerModel(RuleBasedStateMachine):
             self.not_before[key] = self.sim.now_ms + (delay_ms or 0)
             if not retryable:
                 self.rejected[group].add((partition, offset))
-        self.sim.nack(offset, held.owner, "boom", group, partition=partition, delay_ms=delay_ms, retryable=retryable)
+        self.sim.nack(
+            offset,
+            held.owner,
+            "boom",
+            group,
+            partition=partition,
+            delay_ms=delay_ms,
+            retryable=retryable,
+            counted=counted,
+        )
         self.note()
         if not retryable:
             assert (partition, offset) in self.finished[group] or held.released, "it was rejected and is not finished"

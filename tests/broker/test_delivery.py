@@ -382,6 +382,25 @@ def test_a_nack_may_say_when_the_next_attempt_is_due() -> None:
     assert sim.take() == [(0, 4, "o")]
 
 
+def test_a_nack_that_is_not_counted_leaves_attempts_as_they_were_over_a_restart() -> None:
+    sim = Simulator(BrokerConfig(topic=TopicConfig(retry=RetryPolicy(max_attempts=2))))
+    sim.create()
+    sim.produce()
+    sim.attach()
+    for _ in range(5):
+        assert sim.take() == [(0, 1, "o")]
+        sim.nack(0, reason="the host is busy", delay_ms=100, counted=False)
+        sim.crash()
+        sim.attach()
+        sim.advance(100)
+    sim.nack(0, reason="boom", delay_ms=0)
+    assert [(each.attempts, each.last_error) for each in sim.delivered] == [(1, ""), (2, "boom")]
+    sim.nack(0, reason="not now", delay_ms=0, counted=False)
+    assert "dlq.t" not in sim.broker.state.topics, "an attempt that was not made is not the last one"
+    sim.nack(0, reason="boom", delay_ms=0)
+    assert "dlq.t" in sim.broker.state.topics
+
+
 def test_the_delay_of_a_nack_outlives_a_restart() -> None:
     sim = Simulator()
     sim.create()

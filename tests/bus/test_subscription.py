@@ -11,7 +11,7 @@ from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 from prometheus_client import CollectorRegistry
 
-from slipstream.bus import Backoff, InvalidArgument, Message, Retry, open_bus
+from slipstream.bus import Backoff, InvalidArgument, Message, Postpone, Retry, open_bus
 from tests.bus.conftest import OpenBus
 from tests.bus.consumer_process import consuming
 from tests.bus.recorder import Recorder, failing
@@ -117,6 +117,42 @@ async def test_a_handler_may_settle_by_itself(new_bus: OpenBus, topic: str) -> N
         (b"nacked", 1),
         (b"nacked", 2),
     ]
+
+
+@in_loop
+async def test_what_is_postponed_comes_again_with_the_same_attempt_and_never_dies_of_it(
+    new_bus: OpenBus, topic: str
+) -> None:
+    async def act(message: Message) -> None:
+        if len(handler.messages) < 4:
+            raise Postpone("the host is busy", delay_ms=20)
+        if len(handler.messages) == 4:
+            await message.postpone(0.02)
+        elif len(handler.messages) == 5:
+            raise Retry("it failed", delay_ms=20)
+
+    async with new_bus() as bus:
+        handler = Recorder(act)
+        await bus.subscribe(topic, "shipping", handler, max_deliver=2)
+        await bus.publish(topic, b"two books")
+        messages = await handler.have(6)
+    assert [message.attempt for message in messages] == [1, 1, 1, 1, 1, 2]
+    assert {message.id for message in messages} == {messages[0].id}
+
+
+@in_loop
+async def test_postponed_messages_do_not_hold_up_the_others(new_bus: OpenBus, topic: str) -> None:
+    async def act(message: Message) -> None:
+        if message.data == b"busy":
+            raise Postpone("later", delay_ms=3_600_000)
+
+    async with new_bus() as bus:
+        handler = Recorder(act)
+        await bus.subscribe(topic, "shipping", handler, max_in_flight=2)
+        for _ in range(10):
+            await bus.publish(topic, b"busy")
+        await bus.publish(topic, b"ready")
+        await handler.until(lambda: b"ready" in handler.data)
 
 
 @in_loop

@@ -97,6 +97,9 @@ class NackItem(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, f
     """false: straight to the dead letters."""
     traceback: str = ""
     """Shown with the attempt; the first 2,000 and the last 6,000 characters are kept."""
+    counted: bool = True
+    """false: the message was not attempted. The next delivery has the same attempt number, and no limit of attempts
+    applies to this one."""
 
 
 class NackRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):

@@ -340,8 +340,12 @@ class Broker:
         delay_ms: int | None = None,
         retryable: bool = True,
         traceback: str = "",
+        counted: bool = True,
     ) -> None:
-        """The attempt failed; the retry policy says when the next one is due, unless the consumer does."""
+        """Schedule the next attempt, by the retry policy unless the consumer gives a delay.
+
+        With `counted` false the message was not attempted: this delivery does not count towards any limit.
+        """
         if delay_ms is not None and not 0 <= delay_ms <= LATEST_MS - now_ms:
             raise InvalidArgument("delay_ms must not be negative, nor go beyond the year 9999")
         progress, lease = self._find(name, group_name, partition, offset, owner)
@@ -360,6 +364,7 @@ class Broker:
             delay_ms=delay_ms,
             retryable=retryable,
             traceback=traceback,
+            counted=counted,
         )
         self._go_on(progress, owner, now_ms)
 

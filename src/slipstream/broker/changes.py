@@ -78,7 +78,7 @@ class Finished(msgspec.Struct, array_like=True, tag=5, frozen=True, gc=False):
 
 
 class Failed(msgspec.Struct, array_like=True, tag=6, frozen=True, gc=False):
-    """An attempt failed; the message waits until `due_ms`. `released` tells a nack from a lease that ran out."""
+    """A message waits for its next attempt until `due_ms`. `released` tells a nack from a lease that ran out."""
 
     group_id: int
     partition: int
@@ -90,6 +90,8 @@ class Failed(msgspec.Struct, array_like=True, tag=6, frozen=True, gc=False):
     """The attempt does not count towards the limit."""
     attempt: Attempt | None = None
     """The attempt that failed."""
+    is_attempted: bool = True
+    """False where the consumer gave the message back as it was: the next delivery has the same attempt number."""
 
 
 class Extended(msgspec.Struct, array_like=True, tag=7, frozen=True, gc=False):

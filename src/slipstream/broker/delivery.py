@@ -214,7 +214,7 @@ class Dispatcher:
         if before is None and meta.deliver_at_ms is not None and meta.deliver_at_ms > now_ms:
             self._end_run(progress)
             return self._postpone(progress, record, index, meta.deliver_at_ms)
-        attempts, last_error = (before.attempts + 1, before.last_error) if before is not None else (1, "")
+        attempts, last_error = (before.next_attempt, before.last_error) if before is not None else (1, "")
         until_ms = now_ms + consumer.lease_ms
         size = len(record.key) + len(record.value)
         number = progress.partition.number
@@ -312,11 +312,13 @@ class Dispatcher:
         retryable: bool = True,
         excused: bool = False,
         traceback: str = "",
+        counted: bool = True,
     ) -> None:
         """Schedule the next attempt of a message that failed, or dead-letter it after its last.
 
-        The consumer may say when the next is due, or that there should be none. An excused failure does not count
-        towards the limit. Raises Unavailable, and the group stands still, where the log cannot be read.
+        The consumer may say when the next is due, that there should be none, or that this was none: a delivery that is
+        not counted leaves `last_error` as it was, and the next one has the same attempt number. An excused failure does
+        not count towards the limit. Raises Unavailable, and the group stands still, where the log cannot be read.
         """
         partition = progress.partition
         try:
@@ -327,21 +329,33 @@ class Dispatcher:
         meta = decode_meta(record.meta)
         policy = self._policy(progress, lease, meta)
         failures = lease.failures - excused
-        lease.last_error = self.join_errors(lease.last_error, error)
-        attempt = attempt_of(lease.attempts, lease.delivered_ms, now_ms, lease.owner, error, traceback, self.evidence)
-        evidence, lease.evidence = lease.evidence, with_attempt(lease.evidence, attempt)
+        attempt, evidence = None, lease.evidence
+        if counted:
+            lease.last_error = self.join_errors(lease.last_error, error)
+            attempt = attempt_of(
+                lease.attempts, lease.delivered_ms, now_ms, lease.owner, error, traceback, self.evidence
+            )
+            lease.evidence = with_attempt(evidence, attempt)
         if _deadline_passed(meta, now_ms):
             self.dead_letter(progress, record, lease.index, lease, Outcome.DEADLINE_EXCEEDED, now_ms)
             return
-        if 0 < policy.max_attempts <= failures:
+        if counted and 0 < policy.max_attempts <= failures:
             self.dead_letter(progress, record, lease.index, lease, Outcome.MAX_ATTEMPTS, now_ms)
             return
-        if not retryable and not partition.topic.is_dead_letter:
+        if counted and not retryable and not partition.topic.is_dead_letter:
             self.dead_letter(progress, record, lease.index, lease, Outcome.REJECTED, now_ms)
             return
         due_ms = min(now_ms + (policy.delay_ms(max(failures, 1)) if delay_ms is None else delay_ms), LATEST_MS)
         change = Failed(
-            progress.group.id, partition.number, lease.offset, lease.last_error, due_ms, released, excused, attempt
+            progress.group.id,
+            partition.number,
+            lease.offset,
+            lease.last_error,
+            due_ms,
+            released,
+            excused,
+            attempt,
+            counted,
         )
         lease.evidence = evidence  # the change adds the attempt
         self.state.failed(change)

@@ -36,6 +36,7 @@ class Lease:
         "evidence",
         "excused",
         "index",
+        "is_attempted",
         "last_error",
         "offset",
         "owner",
@@ -72,6 +73,8 @@ class Lease:
         """The attempts that failed."""
         self.released = False
         """The owner gave it back (nack); an expired lease is not released and still belongs to its owner (ruling 3)."""
+        self.is_attempted = True
+        """False once the owner gave it back without an attempt."""
         self.excused = 0
         """Attempts that do not count towards the limit: the consumer never got to the message."""
         self.consumer: Consumer | None = None
@@ -84,6 +87,11 @@ class Lease:
         """Its place in the order in which the consumer got its messages."""
         self.settled_before = 0
         """Messages that the consumer had settled when it got this one."""
+
+    @property
+    def next_attempt(self) -> int:
+        """The attempt number of the next delivery."""
+        return self.attempts + self.is_attempted
 
     @property
     def failures(self) -> int:

@@ -80,6 +80,7 @@ class _LeaseImage(msgspec.Struct, array_like=True, gc=False):
     retry: RetryPolicy | None = None
     delivered_ms: int = 0
     evidence: Evidence = NO_EVIDENCE
+    is_attempted: bool = True
 
     @classmethod
     def of(cls, lease: Lease, state: _LeaseState) -> _LeaseImage:
@@ -97,6 +98,7 @@ class _LeaseImage(msgspec.Struct, array_like=True, gc=False):
             lease.retry,
             lease.delivered_ms,
             lease.evidence,
+            lease.is_attempted,
         )
 
 
@@ -137,6 +139,7 @@ class _ProgressImage(msgspec.Struct, array_like=True):
             lease.excused = image.excused
             lease.delivered_ms = image.delivered_ms
             lease.evidence = image.evidence
+            lease.is_attempted = image.is_attempted
             if image.state is _LeaseState.LEASED:
                 progress.leases[lease.offset] = lease
             else:

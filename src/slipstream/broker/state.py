@@ -276,6 +276,7 @@ class State:
         if lease is not None:
             lease.last_error = change.last_error
             lease.released = change.released
+            lease.is_attempted = change.is_attempted
             lease.excused += change.excused
             if change.attempt is not None:
                 lease.evidence = with_attempt(lease.evidence, change.attempt)

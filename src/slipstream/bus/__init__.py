@@ -32,7 +32,7 @@ from slipstream.bus.opening import examine, open_bus
 from slipstream.bus.options import Backoff, SubscribeOptions
 from slipstream.bus.settings import BusSettings, load_settings
 from slipstream.bus.subscription import Subscription
-from slipstream.outcome import Reject, Retry, Undecodable
+from slipstream.outcome import Postpone, Reject, Retry, Undecodable
 
 __all__ = [
     "NO_OFFSET",
@@ -52,6 +52,7 @@ __all__ = [
     "Message",
     "MessagePublisher",
     "MessageSubscriber",
+    "Postpone",
     "PublishFailed",
     "Reject",
     "Retry",

@@ -13,3 +13,5 @@ class Failure(NamedTuple):
     """None: as the backoff says."""
     final: bool = False
     """There is no point in another attempt."""
+    is_counted: bool = True
+    """False where nothing was attempted: the next delivery has the same attempt number."""

@@ -65,6 +65,11 @@ class Message:
         this was the last attempt."""
         return self._run.settle_early(Failure(reason, None if delay is None else seconds(delay)))
 
+    def postpone(self, delay: Duration, reason: str = "postponed") -> Awaitable[None]:
+        """Give the message back unattempted: it comes again after `delay` with the same attempt number, and never
+        becomes a dead letter for it."""
+        return self._run.settle_early(Failure(reason, seconds(delay), is_counted=False))
+
     def extend(self, duration: Duration | None = None) -> Awaitable[None]:
         """More time, from now; by default another `ack_deadline`."""
         return self._run.extend(None if duration is None else seconds(duration))

@@ -22,7 +22,7 @@ from slipstream.bus.metrics import BusMetrics
 from slipstream.bus.options import SubscribeOptions, seconds
 from slipstream.bus.run import Run
 from slipstream.handling import HANDLED, NOTED
-from slipstream.outcome import Duration, Reject, Retry
+from slipstream.outcome import Duration, Postpone, Reject, Retry
 from slipstream.threads import DaemonThreads
 
 log = logging.getLogger(__name__)
@@ -85,6 +85,7 @@ class Subscription:
         self._received = metrics.messages.labels(driver, topic, "received")
         self._acked = metrics.messages.labels(driver, topic, "acked")
         self._nacked = metrics.messages.labels(driver, topic, "nacked")
+        self._postponed = metrics.messages.labels(driver, topic, "postponed")
         self._dead_lettered = metrics.messages.labels(driver, topic, "dead_lettered")
         self._redelivered = metrics.redeliveries.labels(*labels)
         self._in_flight = metrics.in_flight.labels(*labels)
@@ -265,6 +266,10 @@ class Subscription:
             return self._failed(run, Failure(handlers.said(rejection) or "rejected", final=True))
         except Retry as retry:
             return self._failed(run, Failure(handlers.said(retry) or "retry", self._delay_s(run, retry)))
+        except Postpone as postponed:
+            delay_s = self._delay_s(run, postponed)
+            reason = handlers.said(postponed) or "postponed"
+            return self._failed(run, Failure(reason, delay_s, is_counted=delay_s is None))
         except Exception as error:
             if not run.settled:
                 log.error("the handler of %s failed on %r", self, message, exc_info=error)  # noqa: TRY400 - the task's
@@ -273,12 +278,15 @@ class Subscription:
             run.is_handled = False
         return None
 
-    def _delay_s(self, run: Run, retry: Retry) -> float | None:
+    def _delay_s(self, run: Run, retry: Retry | Postpone) -> float | None:
         try:
             return None if retry.delay_ms is None else seconds(retry.delay_ms / 1000)
         except (InvalidArgument, TypeError):
             log.warning(
-                "%r comes again as the backoff says: no delay_ms of Retry is %.80r", run.message, retry.delay_ms
+                "%r comes again as the backoff says: no delay_ms of %s is %.80r",
+                run.message,
+                type(retry).__name__,
+                retry.delay_ms,
             )
             return None
 
@@ -306,7 +314,7 @@ class Subscription:
             log.warning("what became of %r is not heard, and it will come again: %s", run.message, error)
 
     def _is_last(self, run: Run, failure: Failure) -> bool:
-        if run.given_up or not self._has_grave(run):
+        if run.given_up or not failure.is_counted or not self._has_grave(run):
             return False  # it was not the handler's fault; or it is a dead letter already, and stays one
         return failure.final or self.options.is_exhausted(run.delivery.attempt)
 
@@ -318,8 +326,13 @@ class Subscription:
     async def _nack(self, run: Run, failure: Failure) -> None:
         pause_s = self.options.pause(run.delivery.attempt) if failure.delay_s is None else failure.delay_s
         # Short: what an engine cannot take would be refused for ever, and with it what is told in the same request.
-        await self._source.nack(run.delivery, pause_s, short(failure.reason))
-        self._nacked.inc()
+        reason = short(failure.reason)
+        if failure.is_counted:
+            await self._source.nack(run.delivery, pause_s, reason)
+            self._nacked.inc()
+        else:
+            await self._source.postpone(run.delivery, pause_s, reason)
+            self._postponed.inc()
 
     async def _give_to_dead_letters(self, run: Run, failure: Failure) -> None:
         """The message is finished at the engine only when its dead letter is safe; until then its lease is extended."""

@@ -30,7 +30,7 @@ from slipstream.client.producer import Producer
 from slipstream.client.redrive import Redrive, SyncRedrive
 from slipstream.client.sync_producer import SyncProducer
 from slipstream.client.worker import Worker
-from slipstream.outcome import Reject, Retry, Undecodable
+from slipstream.outcome import Postpone, Reject, Retry, Undecodable
 
 __all__ = [
     "AsyncClient",
@@ -47,6 +47,7 @@ __all__ = [
     "NotFound",
     "OffsetOutOfRange",
     "Overloaded",
+    "Postpone",
     "ProduceFailed",
     "Producer",
     "Redrive",

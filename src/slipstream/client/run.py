@@ -11,7 +11,7 @@ from slipstream import handlers
 from slipstream.api import NackItem, Place
 from slipstream.client.errors import InProgress
 from slipstream.client.message import AsyncMessage
-from slipstream.outcome import Reject, Retry
+from slipstream.outcome import Postpone, Reject, Retry
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +70,8 @@ class Run:
                 return self._nack(handlers.said(error) or "rejected", retryable=False)
             case Retry() as error:
                 return self._nack(handlers.said(error) or "retry", delay_ms=error.delay_ms)
+            case Postpone() as error:
+                return self._nack(handlers.said(error) or "postponed", delay_ms=error.delay_ms, counted=False)
             case InProgress() as error:
                 return self._nack(f"InProgress: {error}", delay_ms=IN_PROGRESS_DELAY_MS)
             case error:
@@ -82,7 +84,7 @@ class Run:
                 pass  # it was given up, or cancelled itself: who did that says so
             case Reject():
                 log.info("%r is rejected: %s", self.message, nack.reason)
-            case Retry() | InProgress():
+            case Retry() | Postpone() | InProgress():
                 log.info("%r is to come again: %s", self.message, nack.reason)
             case error:
                 where = f"{self.message.topic}/{self.message.partition}/{self.message.offset}"
@@ -94,7 +96,9 @@ class Run:
                     exc_info=error,
                 )
 
-    def _nack(self, reason: str, *, delay_ms: int | None = None, retryable: bool = True) -> NackItem:
+    def _nack(
+        self, reason: str, *, delay_ms: int | None = None, retryable: bool = True, counted: bool = True
+    ) -> NackItem:
         partition, offset = self.place.partition, self.place.offset
         # The server keeps no more of it, and refuses a request that is too large: with it, everybody else's results.
         reason = reason[:REASON_CHARS].encode(errors="replace").decode()
@@ -105,4 +109,5 @@ class Run:
             delay_ms=delay_ms,
             retryable=retryable,
             traceback="" if self._error is None else handlers.traceback_of(self._error),
+            counted=counted,
         )

@@ -20,6 +20,7 @@ class Engine:
         self.given: asyncio.Queue[Delivery] = asyncio.Queue()
         self.told: list[str] = []
         self.is_away = False
+        self.extended = asyncio.Event()
 
     def give(self, name: str, attempt: int = 1, handle: str = "") -> None:
         self.given.put_nowait(
@@ -46,8 +47,18 @@ class Engine:
             raise BusUnavailable("nobody there")
         self.told.append(f"nack {delivery.id} {delivery.handle}".strip())
 
+    async def postpone(self, delivery: Delivery, delay_s: float, reason: str) -> None:
+        self.told.append(f"postpone {delivery.id}")
+
     async def extend(self, deliveries: Sequence[Delivery], deadline_s: float) -> Sequence[Delivery]:
+        self.extended.set()
         return []
+
+    def free_place(self, delivery: Delivery) -> None:
+        self.told.append(f"free {delivery.id}")
+
+    def take_place(self, delivery: Delivery) -> None:
+        self.told.append(f"take {delivery.id}")
 
     async def lag(self) -> int | None:
         return None
@@ -69,7 +80,7 @@ async def pulled(retries: LocalRetries, limit: int) -> list[tuple[str, int]]:
 @in_loop
 async def test_what_is_nacked_comes_again_one_attempt_further() -> None:
     engine = Engine()
-    retries = LocalRetries(engine, waiting_max=2)
+    retries = LocalRetries(engine, waiting_max=2, postponed_max=1)
     engine.give("x")
     (first,) = await retries.pull(2)
     await retries.nack(first, 0.05, "no")
@@ -83,7 +94,7 @@ async def test_what_is_nacked_comes_again_one_attempt_further() -> None:
 async def test_one_that_waits_leaves_room_for_others() -> None:
     """Nobody tells it when a handler has ended: it asks the engine while there is room for one more to wait."""
     engine = Engine()
-    retries = LocalRetries(engine, waiting_max=2)
+    retries = LocalRetries(engine, waiting_max=2, postponed_max=1)
     engine.give("bad")
     (bad,) = await retries.pull(2)
     await retries.nack(bad, AN_HOUR_S, "later")
@@ -96,7 +107,7 @@ async def test_one_that_waits_leaves_room_for_others() -> None:
 @in_loop
 async def test_while_too_many_wait_nothing_more_is_asked_for() -> None:
     engine = Engine()
-    retries = LocalRetries(engine, waiting_max=2)
+    retries = LocalRetries(engine, waiting_max=2, postponed_max=1)
     for name in ("one", "two", "three"):
         engine.give(name)
     for delivery in await retries.pull(2):
@@ -109,7 +120,7 @@ async def test_while_too_many_wait_nothing_more_is_asked_for() -> None:
 @in_loop
 async def test_never_more_than_there_is_room_for() -> None:
     engine = Engine()
-    retries = LocalRetries(engine, waiting_max=4)
+    retries = LocalRetries(engine, waiting_max=4, postponed_max=1)
     engine.give("bad")
     (bad,) = await retries.pull(4)
     pulling = asyncio.create_task(retries.pull(4))  # asks the engine for four
@@ -125,7 +136,7 @@ async def test_never_more_than_there_is_room_for() -> None:
 @in_loop
 async def test_a_lease_that_was_lost_was_an_attempt() -> None:
     engine = Engine()
-    retries = LocalRetries(engine, waiting_max=2)
+    retries = LocalRetries(engine, waiting_max=2, postponed_max=1)
     engine.give("x")
     assert await pulled(retries, 2) == [("x", 1)]
     engine.give("x")
@@ -142,7 +153,7 @@ async def test_a_lease_that_was_lost_was_an_attempt() -> None:
 @in_loop
 async def test_what_comes_again_while_it_waits_is_one_message_with_the_later_lease() -> None:
     engine = Engine()
-    retries = LocalRetries(engine, waiting_max=2)
+    retries = LocalRetries(engine, waiting_max=2, postponed_max=1)
     engine.give("x", handle="first")
     (x,) = await retries.pull(2)
     await retries.nack(x, 0.2, "soon")
@@ -157,7 +168,7 @@ async def test_what_comes_again_while_it_waits_is_one_message_with_the_later_lea
 @in_loop
 async def test_at_the_end_what_waits_is_given_back_and_not_taken_again() -> None:
     engine = Engine()
-    retries = LocalRetries(engine, waiting_max=3)
+    retries = LocalRetries(engine, waiting_max=3, postponed_max=1)
     for name in ("one", "two"):
         engine.give(name)
     for delivery in await retries.pull(2):
@@ -171,7 +182,7 @@ async def test_at_the_end_what_waits_is_given_back_and_not_taken_again() -> None
 @in_loop
 async def test_the_end_comes_while_the_engine_is_away() -> None:
     engine = Engine()
-    retries = LocalRetries(engine, waiting_max=3)
+    retries = LocalRetries(engine, waiting_max=3, postponed_max=1)
     engine.give("x")
     (x,) = await retries.pull(1)
     await retries.nack(x, AN_HOUR_S, "later")
@@ -179,3 +190,34 @@ async def test_the_end_comes_while_the_engine_is_away() -> None:
     await retries.stop()
     await retries.close()
     assert engine.told == ["stop", "close"]
+
+
+@in_loop
+async def test_a_postponed_message_has_the_same_attempt_and_takes_no_place_while_it_waits() -> None:
+    engine = Engine()
+    retries = LocalRetries(engine, waiting_max=1, postponed_max=2, places=engine)
+    engine.give("x", attempt=3)
+    (first,) = await retries.pull(1)
+    await retries.postpone(first, 0.05, "busy")
+    assert engine.told == ["free x"]
+    engine.give("y")
+    assert await pulled(retries, 1) == [("y", 1)], "it takes none of the places of retries either"
+    assert await pulled(retries, 1) == [("x", 3)]
+    assert engine.told == ["free x", "take x"]
+    await retries.close()
+
+
+@in_loop
+async def test_an_engine_that_delays_retries_itself_is_asked_to_and_postponed_ones_keep_their_lease() -> None:
+    engine = Engine()
+    retries = LocalRetries(engine, waiting_max=1, postponed_max=2, has_retries=True, renew_s=0.01)
+    engine.give("x")
+    engine.give("y")
+    x, y = await retries.pull(2)
+    await retries.nack(x, AN_HOUR_S, "no")
+    await retries.postpone(y, AN_HOUR_S, "busy")
+    assert engine.told == ["nack x"]
+    await engine.extended.wait()
+    await retries.stop()
+    assert engine.told == ["nack x", "stop", "nack y"], "another subscriber may have it at once"
+    await retries.close()

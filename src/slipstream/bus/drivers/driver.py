@@ -138,6 +138,11 @@ class Source(Protocol):
         """Somebody in the group gets it again after the delay, as the next attempt."""
         ...
 
+    async def postpone(self, delivery: Delivery, delay_s: float, reason: str) -> None:
+        """Give back a message that was not attempted: some subscriber of the group gets it after the delay, with the
+        attempt number that it has now. While it waits it takes none of the places of messages under way."""
+        ...
+
     async def extend(self, deliveries: Sequence[Delivery], deadline_s: float) -> Sequence[Delivery]:
         """So much more time for each, from now. Returns those that are another's by now, where the engine tells."""
         ...
@@ -152,6 +157,18 @@ class Source(Protocol):
 
     async def close(self) -> None:
         """After `stop`, when all is settled."""
+        ...
+
+
+class Places(Protocol):
+    """The flow control of an engine that pushes messages, and stops while too many are not settled."""
+
+    def free_place(self, delivery: Delivery) -> None:
+        """Count the delivery no longer, though its lease is kept."""
+        ...
+
+    def take_place(self, delivery: Delivery) -> None:
+        """Count it again."""
         ...
 
 

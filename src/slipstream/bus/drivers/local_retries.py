@@ -13,7 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 
-from slipstream.bus.drivers.driver import Delivery, Source
+from slipstream.bus.drivers.driver import Delivery, Places, Source
 from slipstream.bus.errors import BusError
 
 log = logging.getLogger(__name__)
@@ -24,15 +24,33 @@ LOST_MAX = 10_000
 
 
 class LocalRetries:
-    """A source whose nacks wait in this process, and come again from `pull` when they are due, one attempt further.
+    """A source whose nacked and postponed messages wait in this process until `pull` returns them.
 
-    While `waiting_max` of them wait, the engine is asked for nothing more. (What is on lease is bounded by the source:
-    what waits here is, too.) When the process dies the engine hands it out again, and the count begins anew.
+    A nacked message comes again one attempt further. While `waiting_max` of them wait, the engine is asked for nothing
+    more; for postponed messages the limit is `postponed_max`. (What is on lease is bounded by the source: what waits
+    here is, too.) When the process dies the engine hands everything out again, and the count of attempts begins anew.
     """
 
-    def __init__(self, source: Source, waiting_max: int) -> None:
+    def __init__(
+        self,
+        source: Source,
+        waiting_max: int,
+        postponed_max: int,
+        *,
+        has_retries: bool = False,
+        renew_s: float = 0.0,
+        places: Places | None = None,
+    ) -> None:
+        """`has_retries`: the engine delays and counts what is nacked, so that only postponed messages wait here.
+        `renew_s`: how often, in seconds, the lease of a postponed message is extended; 0 if the source does it."""
         self._source = source
         self._waiting_max = waiting_max
+        self._postponed_max = postponed_max
+        self._has_retries = has_retries
+        self._places = places
+        self._postponed: set[str] = set()
+        """Ids of those that wait and were not attempted."""
+        self._renewal = asyncio.create_task(self._renew(renew_s)) if renew_s else None
         self._due: list[tuple[float, int, Delivery]] = []
         self._waiting: dict[str, Delivery] = {}
         """The same, by id."""
@@ -54,7 +72,7 @@ class LocalRetries:
             if self._stopped:
                 await self._pull_rest(limit)
             else:
-                if self._pulling is None and len(self._due) < self._waiting_max:
+                if self._pulling is None and self._has_room():
                     self._pulling = asyncio.create_task(self._pull_engine(limit))
                 await self._something()
                 if self._pulling is not None and self._pulling.done():
@@ -62,6 +80,10 @@ class LocalRetries:
                     self._arrive(pulling.result())
             ready = self._take(limit)
         return ready
+
+    def _has_room(self) -> bool:
+        postponed = len(self._postponed)
+        return len(self._due) - postponed < self._waiting_max and postponed < self._postponed_max
 
     async def _pull_engine(self, limit: int) -> Sequence[Delivery]:
         return await self._source.pull(limit)
@@ -102,6 +124,10 @@ class LocalRetries:
         while self._due and len(taken) < limit and self._due[0][0] <= now:
             delivery = heapq.heappop(self._due)[2]
             del self._waiting[delivery.id]
+            if delivery.id in self._postponed:
+                self._postponed.remove(delivery.id)
+                if self._places is not None:
+                    self._places.take_place(delivery)
             taken.append(delivery)
         while self._arrived and len(taken) < limit:
             taken.append(self._arrived.popleft())
@@ -117,16 +143,30 @@ class LocalRetries:
         await self._source.ack(delivery)
 
     async def nack(self, delivery: Delivery, delay_s: float, reason: str) -> None:
-        if self._stopped:
+        if self._has_retries:
+            await self._source.nack(delivery, delay_s, reason)
+        elif self._stopped:
             await self._source.nack(delivery, 0, reason)
+        else:
+            self._wait(delivery, delay_s, delivery.attempt + 1)
+
+    async def postpone(self, delivery: Delivery, delay_s: float, reason: str) -> None:
+        if self._stopped:
+            await self._source.postpone(delivery, 0, reason)
             return
+        self._postponed.add(delivery.id)
+        if self._places is not None:
+            self._places.free_place(delivery)
+        self._wait(delivery, delay_s, delivery.attempt)
+
+    def _wait(self, delivery: Delivery, delay_s: float, attempt: int) -> None:
         again = Delivery(
             id=delivery.id,
             topic=delivery.topic,
             data=delivery.data,
             attributes=delivery.attributes,
             key=delivery.key,
-            attempt=delivery.attempt + 1,
+            attempt=attempt,
             published_ms=delivery.published_ms,
             handle=delivery.handle,
             partition=delivery.partition,
@@ -135,6 +175,15 @@ class LocalRetries:
         heapq.heappush(self._due, (self._loop.time() + delay_s, next(self._numbers), again))
         self._waiting[again.id] = again
         self._nacked.set()
+
+    async def _renew(self, every_s: float) -> None:
+        while True:
+            await asyncio.sleep(every_s)
+            postponed = [self._waiting[each] for each in self._postponed]
+            try:
+                await self._source.extend(postponed, 3 * every_s)
+            except BusError as error:
+                log.warning("the leases of %d postponed messages are not extended: %s", len(postponed), error)
 
     async def extend(self, deliveries: Sequence[Delivery], deadline_s: float) -> Sequence[Delivery]:
         return await self._source.extend(deliveries, deadline_s)
@@ -150,6 +199,7 @@ class LocalRetries:
         self._nacked.set()
         due, self._due = self._due, []
         self._waiting.clear()
+        self._postponed.clear()
         nacks = (self._source.nack(delivery, 0, "the subscriber was closed") for _, _, delivery in due)
         for failure in await asyncio.gather(*nacks, return_exceptions=True):
             if isinstance(failure, BusError):
@@ -161,4 +211,7 @@ class LocalRetries:
         if self._pulling is not None:
             self._pulling.cancel()
             await asyncio.gather(self._pulling, return_exceptions=True)
+        if self._renewal is not None:
+            self._renewal.cancel()
+            await asyncio.gather(self._renewal, return_exceptions=True)
         await self._source.close()

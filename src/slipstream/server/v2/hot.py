@@ -258,6 +258,7 @@ class Hot:
                 item.delay_ms,
                 item.retryable,
                 item.traceback,
+                item.counted,
             )
 
         reply = Reply(exchange)

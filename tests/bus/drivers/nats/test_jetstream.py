@@ -363,7 +363,7 @@ async def test_a_request_that_has_expired_is_made_again(
     async with bus_on(nats) as bus:
         handler = Recorder()
         subscription = await bus.subscribe(topic, "shipping", handler)
-        while subscription._source._generation < 3:  # type: ignore[attr-defined]
+        while subscription._source._source._generation < 3:  # type: ignore[attr-defined]
             await asyncio.sleep(0.01)  # two requests have ended without a message
         await bus.publish(topic, b"x")
         async with asyncio.timeout(20):

@@ -145,13 +145,19 @@ class EmbeddedSource:
         await self._settle(delivery, lambda answer: self._engine.ack(answer, *self._names(delivery), self._owner))
 
     async def nack(self, delivery: Delivery, delay_s: float, reason: str) -> None:
+        await self._nack(delivery, delay_s, reason, counted=True)
+
+    async def postpone(self, delivery: Delivery, delay_s: float, reason: str) -> None:
+        await self._nack(delivery, delay_s, reason, counted=False)
+
+    async def _nack(self, delivery: Delivery, delay_s: float, reason: str, *, counted: bool) -> None:
         delay_ms = round(delay_s * 1000)
         await self._settle(
             delivery,
             lambda answer: self._engine.run(
                 answer,
                 lambda broker, now_ms: broker.nack(
-                    now_ms, *self._names(delivery), self._owner, reason, delay_ms=delay_ms
+                    now_ms, *self._names(delivery), self._owner, reason, delay_ms=delay_ms, counted=counted
                 ),
             ),
         )

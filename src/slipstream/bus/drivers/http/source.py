@@ -166,13 +166,23 @@ class HttpSource:
 
     async def nack(self, delivery: Delivery, delay_s: float, reason: str) -> None:
         """Always with a delay, so that what the server's own retry policy says does not matter."""
+        await self._nack(delivery, delay_s, reason, counted=True)
+
+    async def postpone(self, delivery: Delivery, delay_s: float, reason: str) -> None:
+        await self._nack(delivery, delay_s, reason, counted=False)
+
+    async def _nack(self, delivery: Delivery, delay_s: float, reason: str, *, counted: bool) -> None:
         held: Held = delivery.handle
         if not held.replaced:
             if self._stopping.is_set():
                 await self._await_answer()
             place = held.place
             item = NackItem(
-                partition=place.partition, offset=place.offset, reason=reason, delay_ms=round(delay_s * 1000)
+                partition=place.partition,
+                offset=place.offset,
+                reason=reason,
+                delay_ms=round(delay_s * 1000),
+                counted=counted,
             )
             await self._settlements.nack(item)
 

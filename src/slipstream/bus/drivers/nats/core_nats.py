@@ -102,7 +102,7 @@ class CoreDriver:
     async def subscribe(self, topic: str, group: str, options: SubscribeOptions) -> LocalRetries:
         source = CoreSource(self._connection, topic, group, options.max_in_flight)
         await source.open()
-        return LocalRetries(source, options.max_in_flight)
+        return LocalRetries(source, options.max_in_flight, self._settings.max_unfinished)
 
     async def ensure_group(self, topic: str, group: str, options: SubscribeOptions) -> None:
         """A queue group is there while somebody is in it; nothing is kept for it before."""
@@ -214,6 +214,9 @@ class CoreSource:
 
     async def ack(self, delivery: Delivery) -> None:
         """Nobody waits for it."""
+
+    async def postpone(self, delivery: Delivery, delay_s: float, reason: str) -> None:
+        await self.nack(delivery, delay_s, reason)
 
     async def nack(self, delivery: Delivery, delay_s: float, reason: str) -> None:
         log.warning("%s of %s is lost: core NATS delivers at most once (%s)", delivery.id, self._topic, reason)

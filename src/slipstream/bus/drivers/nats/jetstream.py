@@ -13,7 +13,8 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
-from slipstream.bus.drivers.driver import Finding, Outgoing, Stored, TopicInfo, post_each
+from slipstream.bus.drivers.driver import Finding, Outgoing, Source, Stored, TopicInfo, post_each
+from slipstream.bus.drivers.local_retries import LocalRetries
 from slipstream.bus.drivers.nats.connection import Connection
 from slipstream.bus.drivers.nats.context import Context
 from slipstream.bus.drivers.nats.errors import FAILURES, Denied, translate
@@ -26,7 +27,7 @@ from slipstream.bus.drivers.nats.streams import Streams
 from slipstream.bus.drivers.nats.survey import survey
 from slipstream.bus.drivers.nats.tap import tap
 from slipstream.bus.errors import BusUnavailable, InvalidArgument, TopicMissing
-from slipstream.bus.options import SubscribeOptions
+from slipstream.bus.options import SubscribeOptions, seconds
 from slipstream.bus.settings import BusSettings
 
 log = logging.getLogger(__name__)
@@ -93,27 +94,29 @@ class JetStreamDriver:
     async def post_all(self, messages: Sequence[Outgoing]) -> asyncio.Future[Any]:
         return await post_each(self, messages)
 
-    async def subscribe(self, topic: str, group: str, options: SubscribeOptions) -> JetStreamSource:
+    async def subscribe(self, topic: str, group: str, options: SubscribeOptions) -> Source:
         if options.dead_letter_topic:
             await self._streams.of(options.dead_letter_topic)
 
-        async def join() -> tuple[str, str, str]:
+        async def join() -> tuple[str, str, str, float]:
             stream = await self._streams.of(topic)
             info = await self._streams.consumer(stream, topic, group, options)
-            return stream, info.name, await self._streams.made_at(stream)
+            ack_wait_s = info.config.ack_wait or seconds(options.ack_deadline)
+            return stream, info.name, await self._streams.made_at(stream), ack_wait_s
 
         async def rejoin() -> str:
             """Return at once where both are still there, as after an election."""
             with contextlib.suppress(TopicMissing):
                 return await self._streams.check(stream, consumer)
             self._streams.forget(topic)
-            _, _, made_at = await join()
+            _, _, made_at, _ = await join()
             return made_at
 
-        stream, consumer, made_at = await join()
+        stream, consumer, made_at, ack_wait_s = await join()
         source = JetStreamSource(self._connection, self._js, topic, stream, consumer, made_at, rejoin)
         await source.open()
-        return source
+        # JetStream counts every delivery, and a nak with a delay makes another: a postponed message waits here.
+        return LocalRetries(source, 1, self._settings.max_unfinished, has_retries=True, renew_s=ack_wait_s / 3)
 
     async def ensure_group(self, topic: str, group: str, options: SubscribeOptions) -> None:
         making = Streams(self._js, replace(self._settings, ensure=True))

@@ -205,6 +205,10 @@ class JetStreamSource:
         delay_ns = round(delay_s * 1e9)
         await self._say(delivery, NAK + b' {"delay": %d}' % delay_ns if delay_ns > 0 else NAK)
 
+    async def postpone(self, delivery: Delivery, delay_s: float, reason: str) -> None:
+        """Called at the end only: the server counts the delivery. Until then `LocalRetries` keeps the message."""
+        await self.nack(delivery, delay_s, reason)
+
     async def extend(self, deliveries: Sequence[Delivery], deadline_s: float) -> Sequence[Delivery]:
         """By the consumer's ack_wait, whatever the deadline: JetStream knows no other. Nor does it tell who has lost
         a message; an ack for one that another has now finishes it for both."""

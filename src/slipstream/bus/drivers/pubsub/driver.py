@@ -124,7 +124,7 @@ class PubSubDriver:
         subscription = await asyncio.to_thread(join)
         restore = join if self._settings.ensure else None
         source = PubSubSource(self.native.subscriber_channel, subscription, topic, options, restore)
-        return LocalRetries(source, options.max_in_flight)
+        return LocalRetries(source, options.max_in_flight, self._settings.max_unfinished, places=source)
 
     async def ensure_group(self, topic: str, group: str, options: SubscribeOptions) -> None:
         making = Subscriptions(self.native, replace(self._settings, ensure=True))

@@ -26,7 +26,7 @@ LAST_WORDS_S = 5.0
 class _Lease:
     """`delivery` is the latest: a message that comes again has another id to ack it with."""
 
-    __slots__ = ("delivery", "ends_at", "kept_until")
+    __slots__ = ("delivery", "ends_at", "has_place", "kept_until")
 
     def __init__(self, delivery: Delivery, ends_at: float, kept_until: float) -> None:
         self.delivery = delivery
@@ -34,6 +34,8 @@ class _Lease:
         """When the engine gives it to another, as far as it can be known here."""
         self.kept_until = kept_until
         """Up to when it is extended."""
+        self.has_place = True
+        """Whether it counts towards what the engine may have outstanding here."""
 
 
 class PubSubSource:
@@ -104,8 +106,7 @@ class PubSubSource:
         now = self._loop.time()
         for one in received:
             lease = _Lease(self._delivery(one), now + self._engine_lease_s, now + self._keep_s)
-            if self._leases.pop(lease.delivery.id, None) is not None:
-                self._stream.release(1)  # it had been lost, and comes again: one message, one place
+            self._release(lease.delivery.id)  # it had been lost, and comes again: one message, one place
             self._leases[lease.delivery.id] = lease
             if not self._leaving:
                 self._arrived.append(lease)
@@ -143,8 +144,25 @@ class PubSubSource:
         self._release(delivery.id)  # before it comes again
         await self._settlements.nack(lease.delivery.handle if lease else delivery.handle)
 
+    async def postpone(self, delivery: Delivery, delay_s: float, reason: str) -> None:
+        """Called at the end only. Until then `LocalRetries` keeps the message, and this source its lease."""
+        await self.nack(delivery, delay_s, reason)
+
+    def free_place(self, delivery: Delivery) -> None:
+        lease = self._leases.get(delivery.id)
+        if lease is not None and lease.has_place:
+            lease.has_place = False
+            self._stream.free_place()
+
+    def take_place(self, delivery: Delivery) -> None:
+        lease = self._leases.get(delivery.id)
+        if lease is not None and not lease.has_place:
+            lease.has_place = True
+            self._stream.take_place()
+
     def _release(self, message_id: str) -> None:
-        if self._leases.pop(message_id, None) is not None:
+        lease = self._leases.pop(message_id, None)
+        if lease is not None and lease.has_place:
             self._stream.release(1)
 
     # Leases

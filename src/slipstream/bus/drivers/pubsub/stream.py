@@ -57,6 +57,8 @@ class Stream:
         self._end: queue.SimpleQueue[None] | None = None
         """Whatever is put there is the end of our side of the stream."""
         self._outstanding = 0
+        self._freed = 0
+        """Messages that this stream has delivered, that are still on lease and no longer counted here."""
         self._changed = threading.Condition()
         self._stopped = threading.Event()
         self.trouble = ""
@@ -72,6 +74,25 @@ class Stream:
             self._outstanding -= count
             assert self._outstanding >= 0, "more messages were released than had arrived"
             self._changed.notify()
+
+    def free_place(self) -> None:
+        """Count one message no longer that stays on lease here.
+
+        The engine goes on counting it, for as long as this stream is open. A new stream starts from nothing, so after
+        half of the places the stream is ended in good order, and `_run` opens the next.
+        """
+        with self._changed:
+            self._outstanding -= 1
+            self._freed += 1
+            if self._freed >= max(1, self._max_outstanding // 2) and self._end is not None:
+                self._end.put(None)
+                self._end = None
+            self._changed.notify()
+
+    def take_place(self) -> None:
+        """Count it again."""
+        with self._changed:
+            self._outstanding += 1
 
     def stop(self) -> None:
         """Nothing arrives any more when this returns. The engine is asked to end the stream, and given a moment: what
@@ -122,6 +143,7 @@ class Stream:
             if self._stopped.is_set():
                 return
             self._end = end
+            self._freed = 0
             self._call = call = self._pull(self._requests(end), metadata=route("subscription", self._subscription))
         try:
             for response in call:
