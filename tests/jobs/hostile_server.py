@@ -18,6 +18,7 @@ Routes, each of which takes any path after what is shown, so that tests can tell
 - `/drip-head`                the same, of a header
 - `/hang`                     never answers; `/hang-body` never goes on after the first bytes
 - `/retry-after/<s>/<name>`   429 with Retry-After the first time, then ok; `?status=`, and `?times=`
+- `/quota/<n>/<name>`         n answers in `server.quota_s`, as /ok/100; then 429 with Retry-After 1
 - `/gzip/<n>`, `/deflate/<n>`, `/raw-deflate/<n>`, `/gzip-truncated/<n>`, `/bomb`, `/encoding/<name>`
 - `/huge`                     announces 10 TB, and sends a little
 - `/endless`                  sends for ever, in chunks
@@ -77,6 +78,9 @@ class HostileServer:
 
     def __init__(self) -> None:
         self.port = 0
+        self.quota_s = 0.05
+        self.window_ends_at = 0.0
+        self.window_answers = 0
         self.requests: list[Request] = []
         self.paths: Counter[str] = Counter()
         self.connections = 0
@@ -201,6 +205,15 @@ class Answer:
         return await self.send(
             int(self.request.query.get("status", "429")), b"later", {"Retry-After": self.words[1].replace("_", " ")}
         )
+
+    async def on_quota(self) -> bool:
+        server, now = self.server, asyncio.get_running_loop().time()
+        if now >= server.window_ends_at:
+            server.window_ends_at, server.window_answers = now + server.quota_s, 0
+        server.window_answers += 1
+        if server.window_answers <= int(self.words[1]):
+            return await self.send_part(body(100))
+        return await self.send(429, b"later", {"Retry-After": "1"})
 
     async def on_redirect(self) -> bool:
         status = int(self.request.query.get("status", "302"))

@@ -22,6 +22,7 @@ FAST: dict[str, Any] = {
     "retry_longest_ms": 100,
     "status_interval_ms": 20,
     "storage_sync": False,
+    "host_concurrency": 32,
 }
 
 

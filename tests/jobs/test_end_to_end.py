@@ -50,7 +50,7 @@ ENDS: dict[str, tuple[str, str, int]] = {
     "500 twice": ("/flaky/2/a", "", 3),
     "reset in mid-body": ("/reset/40000?size=100000", "", 3),
     "reset, no ranges": ("/reset-whole/1000?size=5000", "", 2),
-    "429": ("/retry-after/1/a", "", 2),
+    "429": ("/retry-after/1/a", "", 1),
     "redirected": ("/redirect?to=/ok/100", "", 1),
     "always 500": ("/status/503", Code.DOWNLOAD_HTTP_STATUS, 3),
     "404": ("/status/404", Code.DOWNLOAD_HTTP_STATUS, 1),

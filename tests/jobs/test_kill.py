@@ -36,6 +36,7 @@ ENVIRONMENT = {
     "JOBS_ACK_DEADLINE_MS": "1000",
     "JOBS_RETRY_BASE_MS": "20",
     "JOBS_MAX_DELIVERIES": "1000",
+    "JOBS_HOST_CONCURRENCY": "32",
     # Slow enough that there is always something under way when one is killed, and another has begun.
     "JOBS_HOST_RATE_PER_S": "150",
 }

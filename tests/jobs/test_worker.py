@@ -39,12 +39,14 @@ async def test_a_task_that_has_to_wait_for_long_is_given_back_and_done_later(tmp
         job = await lab.ended(job_id)
         assert job.state == "completed"
         steps = [log.fields["step"] for log in await lab.logs(job_id)]
-        assert steps == ["started", "retry", "started", "downloaded", "stored"], "it was handed out twice"
+        assert steps == ["started", "retry", "started", "downloaded", "stored"], "it was delivered twice"
+        resource = lab.resources(job_id)["a"]
+        assert resource.attempts == 1, "a host that asks to wait does not use up an attempt"
 
 
 @in_loop
 async def test_attempts_count_on_though_the_task_is_given_back_in_between(tmp_path: Path) -> None:
-    async with hostile_server() as server, laboratory(tmp_path, hold_ms=1, max_attempts=2) as lab:
+    async with hostile_server() as server, laboratory(tmp_path, hold_ms=1, max_attempts=2, host_patience_ms=0) as lab:
         job_id = await lab.submit({"a": server.url("/retry-after/1/b?times=9")})
         job = await lab.ended(job_id)
         assert job.state == "failed"
@@ -91,7 +93,7 @@ async def test_a_task_that_was_handed_out_too_often_is_a_dead_letter(tmp_path: P
         job_id = await lab.submit({"a": server.url("/status/503")})
         assert (await lab.ended(job_id)).last_error_code == Code.SYSTEM_EXHAUSTED
         assert server.paths["/status/503"] == 2
-        assert "handed out 2 times" in (await lab.letters())[0].failure_message
+        assert "delivered 2 times" in (await lab.letters())[0].failure_message
 
 
 MALFORMED = {

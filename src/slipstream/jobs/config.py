@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from slipstream.jobs.download.limits import HostLimit
 from slipstream.jobs.download.proxies import Pools
 from slipstream.jobs.errors import InvalidJobs
 from slipstream.jobs.keys import check_prefix, metadata_trouble
@@ -22,6 +23,8 @@ from slipstream.jobs.keys import check_prefix, metadata_trouble
 PREFIX = "JOBS__"
 TYPE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 """Part of object keys and of logs."""
+LIMIT_MAX = 1_000_000
+"""Largest limit of a host."""
 
 
 class JobType(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -64,6 +67,8 @@ class JobConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """Those that are taken; without any, all are, with the default handler."""
     accept_unlisted_types: bool = False
     """All others too, where some are listed."""
+    hosts: dict[str, HostLimit] = {}
+    """By host name, or pattern such as `*.example.org`."""
     storages: dict[str, StorageConfig] = {}
     proxies: dict[str, ProxyPool] = {}
 
@@ -138,6 +143,10 @@ def _same(table: dict[str, Any], name: str) -> str:
 
 
 def _check(config: JobConfig, whose: str) -> None:
+    for name, limit in config.hosts.items():
+        for field in ("concurrency", "rate_per_s"):
+            if not 0 <= (getattr(limit, field) or 0) <= LIMIT_MAX:
+                raise InvalidJobs(f'{whose}: hosts."{name}".{field} must be 0, for no limit, or up to {LIMIT_MAX}')
     try:
         Pools({name: msgspec.structs.asdict(pool) for name, pool in config.proxies.items()})
     except InvalidJobs as error:

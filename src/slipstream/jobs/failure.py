@@ -45,14 +45,22 @@ class TaskFailed(Exception):
     """
 
     def __init__(
-        self, code: Code, message: str, *, is_retryable: bool = False, retry_after_s: float | None = None
+        self,
+        code: Code,
+        message: str,
+        *,
+        is_retryable: bool = False,
+        retry_after_s: float | None = None,
+        is_throttled: bool = False,
     ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.is_retryable = is_retryable
         self.retry_after_s = retry_after_s
-        """What the server asked for."""
+        """The pause that the server asked for, in seconds."""
+        self.is_throttled = is_throttled
+        """The server works, and refuses requests because there are too many."""
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}"

@@ -57,7 +57,10 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     # Workers
     concurrency: Annotated[int, variable("JOBS_CONCURRENCY", "Downloads at a time in a worker.", ge=1)] = 32
     max_in_flight: Annotated[
-        int, variable("JOBS_MAX_IN_FLIGHT", "Tasks in the hands of a worker, those included that wait.", ge=1)
+        int,
+        variable(
+            "JOBS_MAX_IN_FLIGHT", "Tasks in the hands of a worker; up to half of them may wait for their hosts.", ge=1
+        ),
     ] = 256
     ack_deadline_ms: Annotated[
         int, variable("JOBS_ACK_DEADLINE_MS", "After the death of a worker another has its tasks then.", ge=10)
@@ -66,7 +69,9 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_deliveries: Annotated[
         int,
         variable(
-            "JOBS_MAX_DELIVERIES", "A task that was handed out so often, and never settled, is a dead letter.", ge=1
+            "JOBS_MAX_DELIVERIES",
+            "A task that was delivered so often with an attempt or a crash in it, and never settled, is a dead letter.",
+            ge=1,
         ),
     ] = 20
     retry_base_ms: Annotated[
@@ -79,6 +84,14 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     hold_ms: Annotated[
         int, variable("JOBS_HOLD_MS", "A task that has to wait for longer goes back to the stream meanwhile.", ge=0)
     ] = 30_000
+    host_patience_ms: Annotated[
+        int,
+        variable(
+            "JOBS_HOST_PATIENCE_MS",
+            "How long after a task was published an answer 429, or 503 with Retry-After, does not use up an attempt.",
+            ge=0,
+        ),
+    ] = DAY_MS
     upload_attempts: Annotated[int, variable("JOBS_UPLOAD_ATTEMPTS", "At storing what was downloaded.", ge=1)] = 5
     upload_timeout_ms: Annotated[int, variable("JOBS_UPLOAD_TIMEOUT_MS", "Of one such attempt.", ge=1)] = 600_000
 
@@ -128,7 +141,7 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = 100
     host_concurrency: Annotated[
         int, variable("JOBS_HOST_CONCURRENCY", "Downloads at a time from one host, in a worker; 0 for no limit.", ge=0)
-    ] = 32
+    ] = 4
     host_rate_per_s: Annotated[
         float, variable("JOBS_HOST_RATE_PER_S", "Requests to one host, in a worker; 0 for no limit.", ge=0)
     ] = 0.0

@@ -15,7 +15,10 @@ from yarl import URL
 from slipstream.bus import Bus
 from slipstream.handling import note
 from slipstream.jobs.burials import Burials
+from slipstream.jobs.clock import now_ms
 from slipstream.jobs.download.fetch import Fetched, Fetcher
+from slipstream.jobs.download.hosts import Crowded
+from slipstream.jobs.download.lanes import Lane
 from slipstream.jobs.download.proxies import Pools
 from slipstream.jobs.download.spool import Spool
 from slipstream.jobs.errors import MalformedMessage
@@ -37,7 +40,7 @@ TRACER = "slipstream.jobs"
 ATTEMPT_MAX = 1_000_000
 """What a stranger says were made: there is room for ours above it."""
 
-EXHAUSTED = "handed out {} times, and never done: workers died of it, or its host kept asking to wait"
+EXHAUSTED = "delivered {} times with an attempt or the death of a worker in it, and never done (JOBS_MAX_DELIVERIES)"
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
@@ -51,12 +54,14 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
 
 
 class GivenBack(msgspec.Struct, frozen=True, tag=True):
-    """It is to be handed out again, later: here it would keep others out."""
+    """The task is to be delivered again, later: here it would keep others out."""
 
     why: str
     delay_ms: int
     attempts: int
-    """At the download, so far."""
+    """Failed attempts at the download so far."""
+    is_counted: bool = True
+    """Whether an attempt failed since it was delivered; waiting for a host is none."""
 
 
 Outcome: TypeAlias = Ended | GivenBack
@@ -113,19 +118,19 @@ class TaskRunner:
             code = failure.code
         except _Wait as wait:
             describe(active, jobs__given_back=wait.why)
-            return GivenBack(wait.why, round(wait.pause_s * 1000), attempts.made)
+            is_counted = attempts.failed > attempts.failed_before
+            return GivenBack(wait.why, round(wait.pause_s * 1000), attempts.failed, is_counted)
         return Ended(code, size, time.perf_counter() - began_at)
 
     async def _work(self, handed: Handed, task: DownloadTask, attempts: _Attempts, began_at: float) -> int:
         """Returns how many bytes were stored."""
         if handed.attempt > self._settings.max_deliveries:
             raise TaskFailed(Code.SYSTEM_EXHAUSTED, EXHAUSTED.format(handed.attempt - 1))
-        self._reporter.mention(task, STARTED, "started", started_fields(task))
         plan = self._planner.plan(task)
         if handed.attempt > 1 or handed.is_repeated:
             await plan.storage.sweep(plan.key)
         with Spool(self._settings, plan.checksum) as spool:
-            fetched = await self._download(task, plan, spool, attempts)
+            fetched = await self._download(handed, task, plan, spool, attempts)
             mime = fetched.mime or task.attributes.mime_hint
             self._reporter.mention(
                 task,
@@ -154,35 +159,63 @@ class TaskRunner:
 
     # Downloading
 
-    async def _download(self, task: DownloadTask, plan: Plan, spool: Spool, attempts: _Attempts) -> Fetched:
-        """Attempt after attempt. Raises TaskFailed when there is no other, and _Wait to wait elsewhere than here."""
+    async def _download(
+        self, handed: Handed, task: DownloadTask, plan: Plan, spool: Spool, attempts: _Attempts
+    ) -> Fetched:
+        """Make attempts until one succeeds. Raises TaskFailed after the last one, and _Wait to wait in the stream."""
+        lane, host = Lane(task.tenant, task.job_id), host_named(task.url)
         while True:
-            if self._fetcher.hosts.is_any_held:
-                self._wait_elsewhere(self._fetcher.hosts.delay_s(host_named(task.url)), "its host asked to wait")
-            attempts.made += 1
-            note(attempt=attempts.made)
+            attempts.is_under_way = False
             try:
-                return await self._attempt(task, plan, spool, attempts.made)
+                return await self._attempt(task, plan, spool, attempts, lane)
+            except Crowded as crowded:
+                attempts.is_under_way = False  # not an attempt, even if a redirect led here: no server has failed
+                raise _Wait(str(crowded), crowded.delay_s) from crowded
             except TaskFailed as failure:
-                pause_s = self._pause_s(failure, attempts.made)
-                if not failure.is_retryable or attempts.made >= self._settings.max_attempts:
+                if failure.is_throttled and self._is_patient(handed):
+                    attempts.throttled += 1
+                    self._mention_retry(task, failure, attempts.made, self._fetcher.hosts.delay_s(host))
+                    continue
+                attempts.fail()
+                if not failure.is_retryable or attempts.failed >= self._settings.max_attempts:
                     raise
-                self._mention_retry(task, failure, attempts, pause_s)
+                pause_s = self._pause_s(failure, attempts.failed)
+                self._mention_retry(task, failure, attempts.failed, pause_s)
                 if failure.code == Code.DOWNLOAD_CHECKSUM:
                     await spool.start_anew()
-                self._wait_elsewhere(pause_s, str(failure))
-                await asyncio.sleep(pause_s)
+                await self._rest(host, pause_s, str(failure))
 
-    async def _attempt(self, task: DownloadTask, plan: Plan, spool: Spool, attempt: int) -> Fetched:
-        proxy = Pools.pick(plan.proxies, attempt)
+    def _is_patient(self, handed: Handed) -> bool:
+        return now_ms() < handed.published_s * 1000 + self._settings.host_patience_ms
+
+    async def _rest(self, host: str, pause_s: float, why: str) -> None:
+        """Wait for the next attempt here, or raise _Wait if that takes too long or others need the room."""
+        if pause_s > self._settings.hold_ms / 1000:
+            raise _Wait(why, pause_s)
+        try:
+            await self._fetcher.hosts.rest(host, pause_s)
+        except Crowded as crowded:
+            raise _Wait(why, crowded.delay_s) from crowded
+
+    async def _attempt(self, task: DownloadTask, plan: Plan, spool: Spool, attempts: _Attempts, lane: Lane) -> Fetched:
+        proxy = Pools.pick(plan.proxies, attempts.failed + attempts.throttled + 1)
+
+        def begin() -> None:
+            """At its first turn: until then the task only waits, and its job has not started."""
+            attempts.is_under_way = True
+            note(attempt=attempts.made)
+            if not attempts.is_told:
+                attempts.is_told = True
+                self._reporter.mention(task, STARTED, "started", started_fields(task))
+
         if not is_looked_at():
-            fetched = await self._fetcher.fetch(task.url, plan.headers, spool, proxy=proxy)
+            fetched = await self._fetcher.fetch(task.url, plan.headers, spool, proxy=proxy, lane=lane, on_turn=begin)
             spool.verify()
             return fetched
         # The host alone: an address may have secrets in it.
-        about = {**_about(task), "jobs.attempt": attempt, "server.address": host_named(task.url)}
+        about = {**_about(task), "jobs.attempt": attempts.failed + 1, "server.address": host_named(task.url)}
         with span("download attempt", TRACER, about, kind="client") as active:
-            fetched = await self._fetcher.fetch(task.url, plan.headers, spool, proxy=proxy)
+            fetched = await self._fetcher.fetch(task.url, plan.headers, spool, proxy=proxy, lane=lane, on_turn=begin)
             describe(active, http__response__status_code=fetched.status, jobs__bytes=spool.size)
             spool.verify()
             return fetched
@@ -195,18 +228,13 @@ class TaskRunner:
         asked_s = min(failure.retry_after_s or 0.0, settings.retry_after_max_ms / 1000)
         return max(backoff_s * (1 + random.random() / 2), asked_s)
 
-    def _wait_elsewhere(self, pause_s: float, why: str) -> None:
-        """A task that has to wait for long is given back: here it would keep others out."""
-        if pause_s > self._settings.hold_ms / 1000:
-            raise _Wait(why, pause_s)
-
-    def _mention_retry(self, task: DownloadTask, failure: TaskFailed, attempts: _Attempts, pause_s: float) -> None:
+    def _mention_retry(self, task: DownloadTask, failure: TaskFailed, attempt: int, pause_s: float) -> None:
         self._metrics.retries.labels(failure.code).inc()
         self._reporter.mention(
             task,
             RETRY,
-            f"attempt {attempts.made} failed, the next is in {pause_s:.1f} s: {failure.message}",
-            {"code": failure.code, "attempts": attempts.made},
+            f"attempt {attempt} failed, the next is in {pause_s:.1f} s: {failure.message}",
+            {"code": failure.code, "attempts": attempt},
             LogLevel.LOG_LEVEL_WARN,
         )
 
@@ -226,7 +254,7 @@ class TaskRunner:
             if not failure.is_retryable or attempt == settings.upload_attempts:
                 raise failure
             pause_s = self._pause_s(failure, attempt)
-            self._mention_retry(task, failure, _Attempts(attempt), pause_s)
+            self._mention_retry(task, failure, attempt, pause_s)
             await asyncio.sleep(pause_s)
 
     async def _put(self, plan: Plan, spool: Spool, mime: str) -> TaskFailed | None:
@@ -265,12 +293,27 @@ class _Wait(Exception):
 
 
 class _Attempts:
-    """How many were made at a task."""
+    """The attempts at a task."""
 
-    __slots__ = ("made",)
+    __slots__ = ("failed", "failed_before", "is_told", "is_under_way", "throttled")
 
-    def __init__(self, made: int) -> None:
-        self.made = made
+    def __init__(self, failed: int) -> None:
+        self.failed = failed
+        self.failed_before = failed
+        """How many had failed when it was delivered."""
+        self.throttled = 0
+        """Attempts that a host answered with a request to wait: they are not used up."""
+        self.is_under_way = False
+        self.is_told = False
+        """The start was reported."""
+
+    @property
+    def made(self) -> int:
+        return self.failed + self.is_under_way
+
+    def fail(self) -> None:
+        self.failed += 1
+        self.is_under_way = False
 
 
 def host_named(url: str) -> str:

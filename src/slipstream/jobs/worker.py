@@ -1,7 +1,8 @@
 """A worker: takes tasks, has them done, and settles them.
 
-A task is acked when its end is safe in the streams, and not before. Whoever dies leaves it to another, who does it
-again: to store a resource twice leaves one object, and the ledger counts it once.
+A task is acked when its end is safe in the streams, and not before. If the worker dies another one does it again: to
+store a resource twice leaves one object, and the ledger counts it once. A task that only waits for its host goes back
+to the stream when others need the room, and that delivery is not counted.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 
-from slipstream.bus import Bus, Message, Retry
+from slipstream.bus import Bus, Message, Postpone, Retry
 from slipstream.jobs.burials import Burials
 from slipstream.jobs.config import JobConfig
 from slipstream.jobs.download.fetch import Fetcher
@@ -36,6 +37,7 @@ class Worker:
     def __init__(self, settings: JobSettings, config: JobConfig, storages: Storages) -> None:
         """Raises InvalidJobs."""
         self._settings = settings
+        self._hosts = config.hosts
         self._planner = Planner(config, storages)
         self._streams = streams(settings.namespace)
         self._attempts = Attempts()
@@ -44,7 +46,15 @@ class Worker:
     @contextlib.asynccontextmanager
     async def running(self, bus: Bus) -> AsyncIterator[Worker]:
         settings, found = self._settings, self._streams
-        async with Fetcher(settings) as fetcher, Reporter(bus, found.logs.topic).running() as reporter:
+        async with (
+            Fetcher(
+                settings,
+                hosts=self._hosts,
+                waiting_max=waiting_max(settings),
+                hold_s_max=settings.hold_ms / 1000,
+            ) as fetcher,
+            Reporter(bus, found.logs.topic).running() as reporter,
+        ):
             burials = Burials(bus, found.dlq.topic, reporter)
             self._runner = TaskRunner(bus, settings, self._planner, fetcher, reporter, burials)
             await ensure_topics(bus, found)
@@ -52,10 +62,19 @@ class Worker:
             try:
                 yield self
             finally:
+                fetcher.hosts.stop()  # downloads under way may finish, and no other begins
                 await subscription.close(bus.settings.drain_timeout_ms / 1000)
 
     async def _take(self, message: Message) -> None:
         outcome = await self._runner.run(handed(message, self._attempts.known(message.id)))
         if isinstance(outcome, GivenBack):
             self._attempts.remember(message.id, outcome.attempts)
-            raise Retry(outcome.why, delay_ms=outcome.delay_ms)
+            if outcome.is_counted:
+                raise Retry(outcome.why, delay_ms=outcome.delay_ms)
+            raise Postpone(outcome.why, delay_ms=outcome.delay_ms)
+
+
+def waiting_max(settings: JobSettings) -> int:
+    """How many tasks may wait in a worker: half of the window beside the downloads, so that the other half is free to
+    look at tasks of other hosts."""
+    return max(0, settings.max_in_flight - settings.concurrency) // 2

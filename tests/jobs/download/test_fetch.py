@@ -165,7 +165,7 @@ async def test_patience_has_an_end_by_setting_and_other_statuses_ask_for_none() 
         assert (await shop.failure("/retry-after/7/b?status=500")).retry_after_s == 7
         assert (await shop.failure("/retry-after/soon/c")).retry_after_s is None
         assert (await shop.failure("/retry-after/-5/d")).retry_after_s is None
-        assert shop.fetcher.hosts.delay_s("127.0.0.1") == 0
+        assert 0 < shop.fetcher.hosts.delay_s("127.0.0.1") <= 1, "429 without a time is a pause of our own"
 
 
 # Redirects

@@ -9,7 +9,9 @@ import pytest
 import uvloop
 
 from slipstream.jobs.download import hosts as module
-from slipstream.jobs.download.hosts import Hosts, Share
+from slipstream.jobs.download.hosts import Crowded, Hosts
+from slipstream.jobs.download.lanes import NO_LANE, Lane
+from slipstream.jobs.download.limits import Share
 from tests.client.loop import in_loop
 
 
@@ -23,8 +25,8 @@ class Visitors:
         self.most = 0
         self.leave = asyncio.Event()
 
-    async def visit(self, number: int, name: str = "h") -> None:
-        await self.hosts.enter(name)
+    async def visit(self, number: int, name: str = "h", lane: Lane = NO_LANE) -> None:
+        await self.hosts.enter(name, lane)
         self.entered.append(number)
         self.inside += 1
         self.most = max(self.most, self.inside)
@@ -34,8 +36,21 @@ class Visitors:
             self.inside -= 1
             self.hosts.leave(name)
 
-    def start(self, numbers: range, name: str = "h") -> list[asyncio.Task[None]]:
-        return [asyncio.create_task(self.visit(number, name)) for number in numbers]
+    def start(self, numbers: range, name: str = "h", lane: Lane = NO_LANE) -> list[asyncio.Task[None]]:
+        return [asyncio.create_task(self.visit(number, name, lane)) for number in numbers]
+
+
+class HandClock:
+    """The time of the loop, moved forward by hand."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._time = loop.time()
+
+    def __call__(self) -> float:
+        return self._time
+
+    def forward(self, seconds: float) -> None:
+        self._time += seconds
 
 
 async def settle() -> None:
@@ -217,3 +232,124 @@ async def test_what_hosts_have_asked_for_and_what_their_rate_says_can_be_told_ap
     assert [name for name, for_s in hosts.held_s().items() if for_s > 59] == ["held"]
     assert [name for name, for_s in hosts.resting_s().items() if for_s > 99] == ["rated"]
     hosts.close()
+
+
+def _sent_away(tasks: list[asyncio.Task[None]]) -> list[int]:
+    return [number for number, task in enumerate(tasks) if task.done() and isinstance(task.exception(), Crowded)]
+
+
+@in_loop
+async def test_hosts_take_turns_at_the_places_of_the_worker() -> None:
+    visitors = Visitors(Hosts(concurrency=2, places=3))
+    tasks = visitors.start(range(6), "a") + visitors.start(range(10, 12), "b") + visitors.start(range(20, 22), "c")
+    await settle()
+    assert visitors.entered == [0, 1, 10], "two at a host, three in all"
+    visitors.leave.set()
+    await asyncio.gather(*tasks)
+    assert visitors.entered[3:6] == [11, 20, 2], "and not the rest of the first host"
+    assert visitors.most == 3
+    assert len(visitors.hosts) == 0
+
+
+@in_loop
+async def test_within_a_host_tenants_take_turns() -> None:
+    visitors = Visitors(Hosts(concurrency=1))
+    tasks = visitors.start(range(4), lane=Lane("a", "1")) + visitors.start(range(10, 12), lane=Lane("b", "2"))
+    await settle()
+    visitors.leave.set()
+    await asyncio.gather(*tasks)
+    assert visitors.entered == [0, 1, 10, 2, 11, 3]
+
+
+@in_loop
+async def test_what_cannot_wait_is_sent_away_from_the_host_with_the_most_and_the_tenant_with_the_most() -> None:
+    visitors = Visitors(Hosts(concurrency=1, waiting_max=4))
+    busy = visitors.start(range(8), "busy", Lane("a", "1"))
+    await settle()
+    assert _sent_away(busy) == [5, 6, 7], "the newest: one is inside and four wait"
+    other = visitors.start(range(20, 22), "other")
+    await settle()
+    assert (_sent_away(busy), _sent_away(other)) == ([4, 5, 6, 7], []), "a new host gets room"
+    small = visitors.start(range(10, 11), "busy", Lane("b", "2"))
+    await settle()
+    assert (_sent_away(busy), _sent_away(small)) == ([3, 4, 5, 6, 7], []), "and so does a new tenant"
+    assert visitors.hosts.waiting == 4
+    visitors.leave.set()
+    await asyncio.gather(*busy, *other, *small, return_exceptions=True)
+    assert visitors.hosts.waiting == 0
+
+
+@in_loop
+async def test_a_task_between_two_attempts_takes_room_and_is_the_last_to_be_sent_away() -> None:
+    hosts = Hosts(concurrency=1, waiting_max=1)
+    resting = asyncio.create_task(hosts.rest("h", 3600))
+    await settle()
+    await hosts.enter("h")
+    with pytest.raises(Crowded):
+        await hosts.enter("h")
+    assert not resting.done()
+    second = asyncio.create_task(hosts.rest("h", 3600))
+    await settle()
+    assert isinstance(second.exception(), Crowded)
+    resting.cancel()
+    await asyncio.gather(resting, return_exceptions=True)
+    hosts.leave("h")
+    assert hosts.waiting == 0
+
+
+@in_loop
+async def test_tasks_sent_away_come_again_later_the_more_there_are_and_never_before_the_host_wants_it() -> None:
+    clock = HandClock(asyncio.get_running_loop())
+    with mock.patch.object(asyncio.get_running_loop(), "time", clock):
+        hosts = Hosts(concurrency=2, waiting_max=0)
+        await hosts.enter("h")
+        for _ in range(20):  # a turn a second
+            await hosts.enter("h")
+            clock.forward(1)
+            hosts.leave("h")
+        await hosts.enter("h")
+        delays = []
+        for _ in range(300):
+            with pytest.raises(Crowded) as crowded:
+                await hosts.enter("h")
+            delays.append(crowded.value.delay_s)
+        assert max(delays[:3]) < 3, "estimates grow"
+        assert 10 < min(delays[-3:]) < 30, "no estimate goes further than the host is known"
+        hosts.hold("h", 500)
+        with pytest.raises(Crowded) as crowded:
+            await hosts.enter("h")
+        assert crowded.value.delay_s > 500
+        hosts.close()
+
+
+@in_loop
+async def test_a_hold_that_is_too_long_to_wait_for_sends_everybody_away() -> None:
+    visitors = Visitors(Hosts(concurrency=1, waiting_max=4, hold_s_max=30))
+    tasks = visitors.start(range(4))
+    await settle()
+    visitors.hosts.hold("h", 29)
+    assert _sent_away(tasks) == []
+    visitors.hosts.hold("h", 31)
+    await settle()
+    assert _sent_away(tasks) == [1, 2, 3]
+    with pytest.raises(Crowded, match="asked to wait"):
+        await visitors.hosts.enter("h")
+    visitors.leave.set()
+    await tasks[0]
+    visitors.hosts.close()
+
+
+@in_loop
+async def test_a_host_that_does_not_say_for_how_long_is_left_alone_for_twice_as_long_each_time() -> None:
+    clock = HandClock(asyncio.get_running_loop())
+    with mock.patch.object(asyncio.get_running_loop(), "time", clock):
+        hosts, pauses = Hosts(), []
+        for _ in range(9):
+            for _ in range(4):  # downloads that were under way together: one refusal
+                hosts.throttle("h", None)
+            pauses.append(round(hosts.delay_s("h"), 1))
+            clock.forward(hosts.delay_s("h"))
+        hosts.throttle("h", 7)
+        assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+        assert round(hosts.delay_s("h")) == 7
+        hosts.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from slipstream.jobs.download.hosts import Share
+from slipstream.jobs.download.limits import Share
 from slipstream.pipeline.downloads.places import Places
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from slipstream.bus import BusSettings
 from slipstream.jobs.config import JobConfig
-from slipstream.jobs.download.hosts import Share
+from slipstream.jobs.download.limits import Share
 from slipstream.jobs.handed import Handed
 from slipstream.jobs.messages import DownloadTask, encode
 from slipstream.jobs.task_runner import Ended, GivenBack

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Iterable
-from types import TracebackType
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType, TracebackType
 from typing import Literal
 
 import aiohttp
@@ -18,6 +18,8 @@ from slipstream.jobs.download import answer
 from slipstream.jobs.download.addresses import Addresses
 from slipstream.jobs.download.encoding import Decoder, decoder_for
 from slipstream.jobs.download.hosts import Hosts
+from slipstream.jobs.download.lanes import NO_LANE, Lane
+from slipstream.jobs.download.limits import HostLimit, HostLimits, Share
 from slipstream.jobs.download.mishap import failure_of, shown_proxy
 from slipstream.jobs.download.pace import Pace
 from slipstream.jobs.download.question import DEFAULTS, question_headers, without_credentials
@@ -39,7 +41,6 @@ from slipstream.jobs.settings import JobSettings
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 WORTH_ANOTHER_TRY = frozenset({408, 425, 429, 499})
 """Besides every 5xx."""
-ASKS_FOR_PATIENCE = frozenset({429, 503})
 READ_BYTES = 256 * 1024
 DECODE_BYTES = 16 * 1024
 
@@ -82,9 +83,21 @@ class Fetcher:
     """
 
     def __init__(
-        self, settings: JobSettings, *, tls: ssl.SSLContext | None = None, resolver: CheckedResolver | None = None
+        self,
+        settings: JobSettings,
+        *,
+        hosts: Mapping[str, HostLimit] = MappingProxyType({}),
+        waiting_max: int | None = None,
+        hold_s_max: float | None = None,
+        tls: ssl.SSLContext | None = None,
+        resolver: CheckedResolver | None = None,
     ) -> None:
-        """A TLS context of one's own is for a network with an authority of its own. Raises InvalidJobs."""
+        """`hosts`: limits by name or pattern. `waiting_max`: downloads that may wait for a turn; `hold_s_max`: how long
+        they wait for a host that asked for it. With None for both, `fetch` never raises Crowded. A TLS context of one's
+        own is for a network with an authority of its own. Raises InvalidJobs."""
+        self._limits = HostLimits(hosts, Share(settings.host_concurrency, settings.host_rate_per_s))
+        self._waiting_max = waiting_max
+        self._hold_s_max = hold_s_max
         self._settings = settings
         self._addresses = Addresses(settings.allow_networks)
         self._tls: ssl.SSLContext | bool = tls if tls is not None else True
@@ -96,11 +109,14 @@ class Fetcher:
     async def __aenter__(self) -> Fetcher:
         settings = self._settings
         self._watch = Watch(min(self._read_s, self._total_s))
-        self.hosts = Hosts(settings.host_concurrency, settings.host_rate_per_s)
-        # After the turn at its host: who waits for a host that is busy does not keep others from hosts that are not.
-        self._slots = asyncio.Semaphore(settings.concurrency)
+        self.hosts = Hosts(
+            limits=self._limits,
+            places=settings.concurrency,
+            waiting_max=self._waiting_max,
+            hold_s_max=self._hold_s_max,
+        )
         self._resolver = self._given_resolver or CheckedResolver(self._addresses)
-        # The slots limit connections. aiohttp need not; and its cache of names need not be: the resolver has one.
+        # Turns limit connections. aiohttp need not; and its cache of names need not be: the resolver has one.
         self._direct = self._session(aiohttp.TCPConnector(resolver=self._resolver, limit=0, use_dns_cache=False))
         # A proxy is the operator's own, and likely inside: its name may lead anywhere. Only proxies are resolved here.
         self._proxied = self._session(aiohttp.TCPConnector(limit=0))
@@ -129,17 +145,27 @@ class Fetcher:
     # An attempt
 
     async def fetch(
-        self, url: str, headers: Iterable[tuple[str, str]], spool: Spool, *, proxy: str | None = None
+        self,
+        url: str,
+        headers: Iterable[tuple[str, str]],
+        spool: Spool,
+        *,
+        proxy: str | None = None,
+        lane: Lane = NO_LANE,
+        on_turn: Callable[[], None] = lambda: None,
     ) -> Fetched:
-        """Fills the spool, goes on after what a former attempt has left there where the server allows, and has its
-        digest ready. Raises TaskFailed; the spool is then ready for the next attempt."""
+        """Fill the spool, from where a former attempt has left it if the server allows, and compute its digest.
+
+        `on_turn` is called for each request, when it has its turn at its host. Raises TaskFailed, and Crowded where
+        there is no room to wait for a turn; the spool is then ready for the next attempt.
+        """
         target = parse_target(url)
         fields = question_headers(headers, target)
         attempt = _Attempt(without_userinfo(target), fields, URL(proxy) if proxy else None)
         left_s = self._total_s
         while True:
             check_literal(attempt.target, self._addresses)
-            outcome, took_s = await self._in_turn(attempt, spool, left_s)
+            outcome, took_s = await self._in_turn(attempt, spool, left_s, lane, on_turn)
             if isinstance(outcome, Fetched):
                 return outcome
             left_s -= took_s
@@ -149,18 +175,15 @@ class Fetcher:
                 await spool.start_anew()
 
     async def _in_turn(
-        self, attempt: _Attempt, spool: Spool, left_s: float
+        self, attempt: _Attempt, spool: Spool, left_s: float, lane: Lane, on_turn: Callable[[], None]
     ) -> tuple[Fetched | Redirect | StartAnew, float]:
-        """With how long it took. Waiting for a turn is nobody's fault, and does not count."""
+        """Return the outcome of a request and the seconds it took. Waiting for a turn does not count."""
         host = host_of(attempt.target)
-        await self.hosts.enter(host)
+        await self.hosts.enter(host, lane)
         try:
-            await self._slots.acquire()
-            try:
-                began_at = time.monotonic()
-                return await self._ask(attempt, spool, began_at + left_s), time.monotonic() - began_at
-            finally:
-                self._slots.release()
+            on_turn()
+            began_at = time.monotonic()
+            return await self._ask(attempt, spool, began_at + left_s), time.monotonic() - began_at
         finally:
             self.hosts.leave(host)
 
@@ -232,13 +255,16 @@ class Fetcher:
             message = f"{where}: the proxy {shown_proxy(attempt.proxy)} answered 407"
             return TaskFailed(Code.DOWNLOAD_PROXY, message, is_retryable=attempt.proxy is not None)
         wait_s = answer.retry_after_s(response.headers)
-        if wait_s is not None and status in ASKS_FOR_PATIENCE:
-            self.hosts.hold(host_of(attempt.target), min(wait_s, self._settings.retry_after_max_ms / 1000))
+        is_throttled = status == 429 or (status == 503 and wait_s is not None)
+        if is_throttled:
+            longest_s = self._settings.retry_after_max_ms / 1000
+            self.hosts.throttle(host_of(attempt.target), None if wait_s is None else min(wait_s, longest_s))
         return TaskFailed(
             Code.DOWNLOAD_HTTP_STATUS,
             f"{where}: the server answered {status}{_remark(status)}",
             is_retryable=status >= 500 or status in WORTH_ANOTHER_TRY,
             retry_after_s=wait_s,
+            is_throttled=is_throttled,
         )
 
     async def _fill(self, response: aiohttp.ClientResponse, attempt: _Attempt, spool: Spool) -> Fetched:

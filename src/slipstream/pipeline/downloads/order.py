@@ -12,7 +12,7 @@ import msgspec
 
 from slipstream.bus import BusSettings
 from slipstream.jobs.config import JobConfig
-from slipstream.jobs.download.hosts import Share
+from slipstream.jobs.download.limits import HostLimit, Share
 from slipstream.jobs.handed import Handed
 from slipstream.jobs.settings import JobSettings
 from slipstream.jobs.task_runner import Ended, GivenBack
@@ -89,13 +89,22 @@ def setup_of(bus: BusSettings, jobs: JobSettings, config: JobConfig, slots: int)
     storages = {
         name: msgspec.structs.replace(each, url=_everywhere(each.url)) for name, each in config.storages.items()
     }
-    config = msgspec.structs.replace(config, storages=storages)
+    hosts = {name: _limit_part(limit, slots) for name, limit in config.hosts.items()}
+    config = msgspec.structs.replace(config, storages=storages, hosts=hosts)
     return msgspec.msgpack.encode(Setup(bus, mine, config, _store_variables(os.environ)))
 
 
 def _part(of: int, slots: int) -> int:
     """At least one, where there is a limit at all."""
     return -(-of // slots)
+
+
+def _limit_part(limit: HostLimit, slots: int) -> HostLimit:
+    concurrency, rate_per_s = limit.concurrency, limit.rate_per_s
+    return HostLimit(
+        concurrency=None if concurrency is None else _part(concurrency, slots),
+        rate_per_s=None if rate_per_s is None else rate_per_s / slots,
+    )
 
 
 def _everywhere(storage: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slipstream.jobs.download.hosts import Share
+from slipstream.jobs.download.limits import HostLimits, Share
 
 FREE = Share()
 
@@ -19,21 +19,23 @@ class Places:
         places.take("example.org")  # Share(concurrency=8): a fourth of them
     """
 
-    def __init__(self, slots: int, concurrency: int = 0, rate_per_s: float = 0.0) -> None:
-        """0 is no limit, for either."""
+    def __init__(
+        self, slots: int, concurrency: int = 0, rate_per_s: float = 0.0, *, limits: HostLimits | None = None
+    ) -> None:
+        """0 is no limit. `limits` replaces the other two."""
         self._slots = slots
-        self._concurrency = concurrency
-        self._rate_per_s = rate_per_s
+        self._limits = limits or HostLimits({}, Share(concurrency, rate_per_s))
         self._taken: dict[str, list[Share]] = {}
         self._not_before: dict[str, float] = {}
         self._asked_until: dict[str, float] = {}
 
     def take(self, host: str) -> Share | None:
         """For one bundle; None if there is no place left."""
-        if not self._concurrency and not self._rate_per_s:
+        limit = self._limits.of(host)
+        if limit == FREE:
             return FREE
         taken = self._taken.get(host, [])
-        share = self._next(taken)
+        share = self._next(limit, taken)
         if share is not None:
             self._taken[host] = [*taken, share]
         return share
@@ -46,10 +48,10 @@ class Places:
         if not taken:
             del self._taken[host]
 
-    def _next(self, taken: list[Share]) -> Share | None:
-        if self._rate_per_s:
-            return None if taken else Share(self._concurrency, self._rate_per_s)
-        left = self._concurrency - sum(share.concurrency for share in taken)
+    def _next(self, limit: Share, taken: list[Share]) -> Share | None:
+        if limit.rate_per_s:
+            return None if taken else limit
+        left = limit.concurrency - sum(share.concurrency for share in taken)
         bundles = max(1, self._slots - len(taken))
         return Share(-(-left // bundles)) if left > 0 else None
 

@@ -105,7 +105,9 @@ class Station:
         bus = await stack.enter_async_context(open_bus(self._found.bus))
         reporter = GatheringReporter(bus, topics.logs.topic)
         await stack.enter_async_context(reporter.running())
-        fetcher = await stack.enter_async_context(Fetcher(settings))
+        fetcher = await stack.enter_async_context(
+            Fetcher(settings, hosts=config.hosts, hold_s_max=settings.hold_ms / 1000)
+        )
         burials = Burials(bus, topics.dlq.topic, reporter)
         runner = TaskRunner(bus, settings, Planner(config, storages), fetcher, reporter, burials)
         return _Desk(runner, fetcher, reporter, settings.max_in_flight)

@@ -7,7 +7,7 @@ from collections import Counter, deque
 
 import msgspec
 
-from slipstream.jobs.download.hosts import Share
+from slipstream.jobs.download.limits import Share
 from slipstream.jobs.handed import Handed
 from slipstream.jobs.task_runner import Outcome
 from slipstream.pipeline.downloads.places import Places
@@ -57,6 +57,10 @@ class Waiting:
         for task in reversed(tasks):
             self._by_host.setdefault(task.host, deque()).appendleft(task)
         self._count += len(tasks)
+
+    def waiting_for(self, host: str) -> int:
+        """How many tasks wait for it."""
+        return len(self._by_host.get(host, ()))
 
     def remove(self, host: str) -> list[Task]:
         """All that wait for it."""

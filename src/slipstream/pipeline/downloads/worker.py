@@ -10,8 +10,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from slipstream.bus import Bus, Message, Retry
+from slipstream.bus import Bus, Message, Postpone, Retry
 from slipstream.jobs.config import JobConfig
+from slipstream.jobs.download.limits import HostLimits, Share
 from slipstream.jobs.given_back import Attempts
 from slipstream.jobs.groups import worker_options
 from slipstream.jobs.handed import handed
@@ -37,6 +38,9 @@ AHEAD = 2
 SUSPECTS_MAX = 10_000
 STOPPED = "the worker was stopped before it was begun"
 HELD = "its host asked to wait"
+CROWDED = "half of the tasks in hand wait for its host"
+CROWDED_MS = 5_000
+"""How long a task waits in the stream while its host has too many here."""
 
 
 class SparkWorker:
@@ -54,7 +58,8 @@ class SparkWorker:
         self._run_order = run_order
         self._slots = slots
         self._streams = streams(settings.namespace)
-        self._places = Places(slots, settings.host_concurrency, settings.host_rate_per_s)
+        limits = HostLimits(config.hosts, Share(settings.host_concurrency, settings.host_rate_per_s))
+        self._places = Places(slots, limits=limits)
         self._waiting = Waiting(self._places)
         self._slow = Waiting(self._places)
         """Those that took too long for a bundle with others."""
@@ -75,8 +80,8 @@ class SparkWorker:
         self._setup = setup_of(bus.settings, settings, self._config, self._slots)
         self._threads = DaemonThreads(self._slots, "slipstream-bundles")
         await ensure_topics(bus, self._streams)
-        in_hand = max(settings.max_in_flight, AHEAD * self._slots * settings.spark_bundle)
-        options = msgspec.structs.replace(worker_options(settings), max_in_flight=in_hand)
+        self._in_hand = max(settings.max_in_flight, AHEAD * self._slots * settings.spark_bundle)
+        options = msgspec.structs.replace(worker_options(settings), max_in_flight=self._in_hand)
         subscription = await bus.subscribe(self._streams.tasks.topic, WORKERS, self._take, options)
         sending = asyncio.create_task(self._send())
         try:
@@ -92,13 +97,16 @@ class SparkWorker:
 
     async def _take(self, message: Message) -> None:
         if self._is_stopping:
-            raise Retry(STOPPED, delay_ms=0)
+            raise Postpone(STOPPED, delay_ms=0)
         found = handed(message, self._attempts.known(message.id))
         host = host_of(found)
         asked_s = self._places.asked_s(host, self._loop.time())
         if asked_s > self._settings.hold_ms / 1000:
             self._attempts.remember(message.id, found.attempts)
-            raise Retry(HELD, delay_ms=round(asked_s * 1000))
+            raise Postpone(HELD, delay_ms=round(asked_s * 1000))
+        if self._waiting.waiting_for(host) >= self._in_hand // 2:
+            self._attempts.remember(message.id, found.attempts)
+            raise Postpone(CROWDED, delay_ms=CROWDED_MS)
         ended: asyncio.Future[Outcome] = self._loop.create_future()
         together_max = self._suspects.get(message.id, self._settings.spark_bundle)
         self._waiting.put(Task(found, host, ended, together_max))
@@ -106,13 +114,14 @@ class SparkWorker:
         outcome = await ended
         if isinstance(outcome, GivenBack):
             self._attempts.remember(message.id, outcome.attempts)
-            raise Retry(outcome.why, delay_ms=outcome.delay_ms)
+            again = Retry if outcome.is_counted else Postpone
+            raise again(outcome.why, delay_ms=outcome.delay_ms)
 
     def _stop(self) -> None:
         """What runs is finished, and the rest given back."""
         self._is_stopping = True
         for task in (*self._waiting.clear(), *self._slow.clear()):
-            _fail(task, Retry(STOPPED, delay_ms=0))
+            _fail(task, Postpone(STOPPED, delay_ms=0))
 
     # Bundles
 
@@ -215,14 +224,14 @@ class SparkWorker:
         self._places.hold(host, self._loop.time() + for_s)
         if for_s > self._settings.hold_ms / 1000:
             for task in (*self._waiting.remove(host), *self._slow.remove(host)):
-                self._note(task, GivenBack(HELD, round(for_s * 1000), task.handed.attempts))
+                self._note(task, GivenBack(HELD, round(for_s * 1000), task.handed.attempts, is_counted=False))
 
     def _note(self, task: Task, report: Report) -> None:
         self._suspects.pop(task.handed.id, None)
         if isinstance(report, Broken):
             self._try_again(task, report.why)
         elif self._is_stopping and isinstance(report, Left | Cut):
-            _fail(task, Retry(STOPPED, delay_ms=0))
+            _fail(task, Postpone(STOPPED, delay_ms=0))
         elif isinstance(report, Cut):
             self._slow.put(task)
         elif not isinstance(report, Left):
