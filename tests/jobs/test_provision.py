@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 
-from slipstream.bus import Message, TopicInfo
+from slipstream.bus import Message, TopicInfo, open_bus
 from slipstream.bus.opening import Opening
-from slipstream.jobs.groups import operator_options, worker_options
+from slipstream.jobs.groups import ledger_options, worker_options
+from slipstream.jobs.messages import JobState, JobStatus, decode
 from slipstream.jobs.provision import Provisioned, ensure_topics, provision
 from slipstream.jobs.settings import JobSettings
-from slipstream.jobs.streams import DAY_MS, GB, OPERATORS, WORKERS, streams
+from slipstream.jobs.streams import DAY_MS, GB, LEDGER_GROUP, WORKERS, streams
 from tests.bus.sites.site import Site
 from tests.client.loop import in_loop
+from tests.jobs.lab import laboratory
 
 SETTINGS = JobSettings()
 STREAMS = streams(SETTINGS.namespace)
@@ -106,8 +109,8 @@ async def test_the_groups_see_what_was_published_before_they_began(any_bus: Call
         await provision(bus, SETTINGS)
         groups = [
             (STREAMS.tasks, WORKERS, worker_options(SETTINGS)),
-            (STREAMS.status, OPERATORS, operator_options(STREAMS, 64)),
-            (STREAMS.logs, OPERATORS, operator_options(STREAMS, 64)),
+            (STREAMS.status, LEDGER_GROUP, ledger_options(STREAMS, 64)),
+            (STREAMS.logs, LEDGER_GROUP, ledger_options(STREAMS, 64)),
         ]
         for stream, _, _ in groups:
             await bus.publish(stream.topic, stream.topic, key="job")
@@ -119,3 +122,30 @@ async def test_the_groups_see_what_was_published_before_they_began(any_bus: Call
         for stream, group, options in groups:
             await bus.subscribe(stream.topic, group, take, options)
         assert {await came.get() for _ in groups} == {stream.topic for stream, _, _ in groups}
+
+
+@in_loop
+async def test_the_groups_are_there_before_anything_subscribes(tmp_path: Path) -> None:
+    """So that retention that removes what they have not finished is counted, and said."""
+    async with open_bus(driver="embedded", data=str(tmp_path / "bus")) as opened:
+        await provision(opened, SETTINGS)
+        await provision(opened, SETTINGS)
+        topics = opened.native.broker.state.topics
+        groups = {name: list(topic.groups) for name, topic in topics.items() if topic.groups}
+    assert groups == {STREAMS.tasks.topic: [WORKERS], STREAMS.status.topic: [LEDGER_GROUP]}
+
+
+@in_loop
+async def test_operators_with_a_group_of_their_own_name_miss_nothing(tmp_path: Path) -> None:
+    """The group that the table of the seed names for them is not that of the service."""
+    async with laboratory(tmp_path) as lab:
+        states: list[tuple[str, int]] = []
+
+        async def take(message: Message) -> None:
+            status = decode(JobStatus, message.data)
+            states.append((status.job_id, status.state))
+
+        await lab.service.bus.subscribe(STREAMS.status.topic, "operators", take)
+        jobs = [await lab.submit({"a": "http://127.0.0.1:1/"}) for _ in range(5)]
+        wanted = {(job, state) for job in jobs for state in (JobState.JOB_STATE_QUEUED, JobState.JOB_STATE_FAILED)}
+        await lab.until(lambda: wanted <= set(states))

@@ -24,7 +24,7 @@ def worker_options(settings: JobSettings) -> SubscribeOptions:
     )
 
 
-def operator_options(streams: Streams, max_in_flight: int) -> SubscribeOptions:
-    """Of `operators` at jobs.status and jobs.logs. What comes again does so because the ledger could not be written:
+def ledger_options(streams: Streams, max_in_flight: int) -> SubscribeOptions:
+    """Return the options of `ledger` at jobs.status and jobs.logs. What comes again does so because the ledger could not be written:
     so there is no limit of deliveries."""
     return SubscribeOptions(max_in_flight=max_in_flight, max_deliver=0, dead_letter_topic=streams.dlq.topic)

@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from slipstream.bus import Bus, BusError, InvalidArgument, Message, Stored, Subscription, Unsupported
 from slipstream.bus.attributes import TRACEPARENT
 from slipstream.jobs.errors import JobsError, MalformedMessage
-from slipstream.jobs.groups import LOGS_IN_FLIGHT, STATUSES_IN_FLIGHT, operator_options
+from slipstream.jobs.groups import LOGS_IN_FLIGHT, STATUSES_IN_FLIGHT, ledger_options
 from slipstream.jobs.ledger import JobSnapshot, Ledger, Told
 from slipstream.jobs.ledger.telling import told
 from slipstream.jobs.messages import NAME_CHARS_MAX, JobLog, JobStatus, decode
 from slipstream.jobs.provision import ensure_topics
 from slipstream.jobs.publishing import LEDGER
-from slipstream.jobs.streams import OPERATORS, Stream, Streams
+from slipstream.jobs.streams import LEDGER_GROUP, Stream, Streams
 from slipstream.spans import is_looked_at
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ GATHER_S = 0.05
 
 
 class Listener:
-    """Follows `jobs.logs`, and subscribes to `jobs.status`, in the group of operators.
+    """Follows `jobs.logs`, and subscribes to `jobs.status`, in the group of the ledger.
 
     Logs are read as a log where the engine keeps one, with how far in the ledger itself: what is taken in, and that it
     was, are one transaction, and a ledger that is made anew simply reads from the beginning. There are several logs to
@@ -69,8 +69,8 @@ class Listener:
         if self._ledger.is_new:
             await self._hear_statuses()
         self._begin(await self._partitions(self._streams.logs))
-        options = operator_options(self._streams, STATUSES_IN_FLIGHT)
-        subscription = await self._bus.subscribe(self._streams.status.topic, OPERATORS, self._take_status, options)
+        options = ledger_options(self._streams, STATUSES_IN_FLIGHT)
+        subscription = await self._bus.subscribe(self._streams.status.topic, LEDGER_GROUP, self._take_status, options)
         try:
             yield self
         finally:
@@ -186,8 +186,8 @@ class Listener:
             if heard is not None and (changed := await self._ledger.fold_logs(stream.topic, 0, [heard])):
                 self._on_change(changed)
 
-        options = operator_options(self._streams, LOGS_IN_FLIGHT)
-        self._logs = await self._bus.subscribe(stream.topic, OPERATORS, take, options)
+        options = ledger_options(self._streams, LOGS_IN_FLIGHT)
+        self._logs = await self._bus.subscribe(stream.topic, LEDGER_GROUP, take, options)
 
     # Statuses
 

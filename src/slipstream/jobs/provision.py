@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from slipstream.bus import Bus, TopicInfo
-from slipstream.jobs.groups import LOGS_IN_FLIGHT, STATUSES_IN_FLIGHT, operator_options, worker_options
+from slipstream.jobs.groups import LOGS_IN_FLIGHT, STATUSES_IN_FLIGHT, ledger_options, worker_options
 from slipstream.jobs.settings import JobSettings
 from slipstream.jobs.streams import DAY_MS, GB, Stream, Streams, streams
 
@@ -72,10 +72,10 @@ async def ensure_groups(bus: Bus, settings: JobSettings) -> None:
     they began. Raises BusError."""
     found = streams(settings.namespace)
     await bus.ensure_group(found.tasks.topic, found.tasks.group, worker_options(settings))
-    await bus.ensure_group(found.status.topic, found.status.group, operator_options(found, STATUSES_IN_FLIGHT))
+    await bus.ensure_group(found.status.topic, found.status.group, ledger_options(found, STATUSES_IN_FLIGHT))
     if bus.driver in WITHOUT_LOG:
         # Elsewhere the service reads them as a log, and a group that nobody is in would look like a growing backlog.
-        await bus.ensure_group(found.logs.topic, found.logs.group, operator_options(found, LOGS_IN_FLIGHT))
+        await bus.ensure_group(found.logs.topic, found.logs.group, ledger_options(found, LOGS_IN_FLIGHT))
 
 
 async def _create(bus: Bus, stream: Stream) -> None:

@@ -12,8 +12,8 @@ DAY_MS = 24 * 3600 * 1000
 GB = 1_000_000_000
 
 WORKERS = "workers"
-OPERATORS = "operators"
-"""The consumer groups."""
+LEDGER_GROUP = "ledger"
+"""The consumer groups of workers and of the service. `operators` is left to services of operators."""
 
 
 class Stream(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ def streams(namespace: str) -> Streams:
         raise InvalidJobs(str(error)) from error
     return Streams(
         tasks=Stream(f"{namespace}.jobs.tasks", 8, 7 * DAY_MS, 100 * GB, group=WORKERS),
-        status=Stream(f"{namespace}.jobs.status", 4, 14 * DAY_MS, group=OPERATORS),
-        logs=Stream(f"{namespace}.jobs.logs", 4, 30 * DAY_MS, group=OPERATORS),
+        status=Stream(f"{namespace}.jobs.status", 4, 14 * DAY_MS, group=LEDGER_GROUP),
+        logs=Stream(f"{namespace}.jobs.logs", 4, 30 * DAY_MS, group=LEDGER_GROUP),
         dlq=Stream(f"{namespace}.jobs.dlq", 2, 90 * DAY_MS),
     )

@@ -201,9 +201,17 @@ class EmbeddedDriver:
             raise translate(error) from error
 
     async def ensure_group(self, topic: str, group: str, options: SubscribeOptions) -> None:
-        """A group that is new begins with the oldest message there is: it needs the topics, and nothing else."""
         for name in filter(None, (topic, options.dead_letter_topic)):
             await self.ensure_topic(name)
+
+        def create(broker: Broker, now_ms: int) -> None:
+            if group not in broker.topic(topic).groups:
+                broker.set_group_retry(now_ms, topic, group, None)
+
+        try:
+            await self.native.perform(create)
+        except BrokerError as error:
+            raise translate(error) from error
 
     # The log
 

@@ -136,9 +136,13 @@ class HttpDriver:
         )
 
     async def ensure_group(self, topic: str, group: str, options: SubscribeOptions) -> None:
-        """A group that is new begins with the oldest message there is: it needs the topics, and nothing else."""
         for name in filter(None, (topic, options.dead_letter_topic)):
             await self.ensure_topic(name)
+        with as_bus_errors():
+            try:
+                await self._client.group(topic, group)
+            except NotFound:
+                await self._client.seek(topic, group, to="earliest")  # which creates it
 
     # Topics
 
