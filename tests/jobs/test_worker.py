@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,6 @@ MALFORMED = {
     "nothing": (b"", ""),
     "no url": (encode(DownloadTask(job_id="j", resource_id="a", tenant="shop")), "a"),
     "no resource": (encode(DownloadTask(job_id="j", url="http://a/")), ""),
-    "a bad trace id": (encode(_task(trace_id="xyz")), "a"),
     "a long id": (encode(_task(resource_id="x" * 129)), "x" * 128),
 }
 
@@ -206,3 +206,47 @@ async def test_attempts_go_by_one_proxy_after_the_other(tmp_path: Path) -> None:
             assert lab.resources(job_id)["a"].attempts == 3
             assert [len(proxy.requests) for proxy in (first, second, third)] == [1, 1, 1]
             assert server.paths["/ok/100"] == 1
+
+
+@pytest.mark.parametrize(("given", "kept"), [("4BF92F3577B34DA6", "4bf92f3577b34da6"), ("xyz", None)])
+@in_loop
+async def test_a_malformed_trace_id_is_replaced_and_the_task_is_done(
+    given: str, kept: str | None, tmp_path: Path
+) -> None:
+    async with hostile_server() as server, laboratory(tmp_path) as lab:
+        task = _task(server.url("/ok/10"), trace_id=given)
+        await lab.service.bus.publish("fetchbox.jobs.tasks", encode(task), key="j")
+        assert (await lab.ended("j")).state == "completed"
+        (trace_id,) = {log.trace_id for log in await lab.logs("j")}
+        assert (trace_id == kept) if kept else (len(trace_id) == 32)
+
+
+@in_loop
+async def test_attempts_that_bring_bytes_are_not_used_up(tmp_path: Path) -> None:
+    async with hostile_server() as server, laboratory(tmp_path, max_attempts=2) as lab:
+        job_id = await lab.submit({"a": server.url("/reset/1000?size=12000"), "b": server.url("/reset/0?size=12000")})
+        assert (await lab.ended(job_id)).state == "partial"
+        resources = lab.resources(job_id)
+        assert lab.object(resources["a"].key) == body(12_000)
+        assert (resources["a"].attempts, server.paths["/reset/1000"]) == (1, 12)
+        assert (resources["b"].error_code, resources["b"].attempts) == ("DOWNLOAD_RESET", 2)
+
+
+@in_loop
+async def test_attempts_that_bring_bytes_end_with_the_time_for_all_of_them(tmp_path: Path) -> None:
+    async with hostile_server() as server, laboratory(tmp_path, max_attempts=1, total_timeout_ms=150) as lab:
+        job_id = await lab.submit({"a": server.url("/reset/1?size=12000")})
+        assert (await lab.ended(job_id)).state == "failed"
+        assert server.paths["/reset/1"] > 1
+
+
+@in_loop
+async def test_a_type_may_store_what_the_server_has_sent(tmp_path: Path) -> None:
+    config = tmp_path / "jobs.toml"
+    config.write_text("[types.raw]\ndecode = false\n[types.usual]\n")
+    async with hostile_server() as server, laboratory(tmp_path, config=str(config)) as lab:
+        for job_type in ("raw", "usual"):
+            job_id = await lab.submit({"a": server.url("/gzip/1000")}, job_type=job_type)
+            await lab.ended(job_id)
+            stored = lab.object(lab.resources(job_id)["a"].key)
+            assert (gzip.decompress(stored) if job_type == "raw" else stored) == body(1000)

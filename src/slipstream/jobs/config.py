@@ -40,6 +40,8 @@ class JobType(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Where in it; by default the type and the job's id."""
     metadata: dict[str, str] = {}
     """Of the objects, where a storage keeps such."""
+    decode: bool = True
+    """Undo the Content-Encoding of what is downloaded. False: store the bytes that the server sent."""
     proxies: str = ""
     """One of `[proxies]`; by default none."""
     proxy_fallbacks: list[str] = []

@@ -25,6 +25,6 @@ def worker_options(settings: JobSettings) -> SubscribeOptions:
 
 
 def ledger_options(streams: Streams, max_in_flight: int) -> SubscribeOptions:
-    """Return the options of `ledger` at jobs.status and jobs.logs. What comes again does so because the ledger could not be written:
-    so there is no limit of deliveries."""
+    """Return the options of `ledger` at jobs.status and jobs.logs. A message comes again because the ledger could not
+    be written: so there is no limit of deliveries."""
     return SubscribeOptions(max_in_flight=max_in_flight, max_deliver=0, dead_letter_topic=streams.dlq.topic)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import re
 from collections.abc import Iterable
 from typing import TypeVar
@@ -44,6 +46,8 @@ __all__ = [
     "from_json",
     "to_json",
 ]
+
+log = logging.getLogger(__name__)
 
 MessageT = TypeVar("MessageT", bound=Message)
 
@@ -87,9 +91,20 @@ def encode_task(task: DownloadTask) -> bytes:
 def decode_task(data: bytes) -> DownloadTask:
     """Raises MalformedMessage for what no worker could do."""
     task = decode(DownloadTask, data)
+    _mend_trace_id(task)
     check_task(task)
     canonical_headers(task)
     return task
+
+
+def _mend_trace_id(task: DownloadTask) -> None:
+    """Replace a malformed trace id by one that is the same at every delivery: it is for diagnosis, and no reason to
+    refuse a download."""
+    trace_id = task.trace_id.strip().lower()
+    if trace_id and not _TRACE_ID.match(trace_id):
+        trace_id = hashlib.sha256(f"{task.job_id}\n{task.resource_id}".encode()).hexdigest()[:32]
+        log.warning("trace_id %.80r of %s is malformed: %s takes its place", task.trace_id, task.job_id, trace_id)
+    task.trace_id = trace_id
 
 
 def check_task(task: DownloadTask) -> None:

@@ -23,6 +23,7 @@ class Plan(msgspec.Struct, frozen=True):
     storage: Storage
     key: str
     metadata: dict[str, str]
+    decode: bool = True
 
 
 class Planner:
@@ -51,6 +52,7 @@ class Planner:
             storage=self._storage(hint.bucket or kind.storage),
             key=_key(task, hint.key_prefix or kind.key_prefix),
             metadata=_metadata({**kind.metadata, **hint.metadata}),
+            decode=kind.decode,
         )
 
     def _headers(self, task: DownloadTask, kind: JobType) -> list[tuple[str, str]]:

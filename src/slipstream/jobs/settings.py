@@ -37,7 +37,7 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     host: Annotated[str, variable("JOBS_HOST", "Where the service listens.")] = "127.0.0.1"
     port: Annotated[int, variable("JOBS_PORT", "Its port; 0 for any that is free.", ge=0, le=65535)] = 8090
     token: Annotated[
-        str, variable("JOBS_TOKEN", "What /operators asks for, as `Authorization: Bearer …`.", secret=True)
+        str, variable("JOBS_TOKEN", "What /jobs and /operators ask for, as `Authorization: Bearer …`.", secret=True)
     ] = ""
     max_manifest_bytes: Annotated[
         int, variable("JOBS_MAX_MANIFEST_BYTES", "Of a manifest, after decompression.", ge=1)

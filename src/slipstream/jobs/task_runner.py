@@ -176,6 +176,10 @@ class TaskRunner:
                     attempts.throttled += 1
                     self._mention_retry(task, failure, attempts.made, self._fetcher.hosts.delay_s(host))
                     continue
+                if failure.is_retryable and self._has_progress(spool, attempts):
+                    self._mention_retry(task, failure, attempts.made, self._settings.retry_base_ms / 1000)
+                    await self._rest(host, self._settings.retry_base_ms / 1000, str(failure))
+                    continue
                 attempts.fail()
                 if not failure.is_retryable or attempts.failed >= self._settings.max_attempts:
                     raise
@@ -184,6 +188,14 @@ class TaskRunner:
                 if failure.code == Code.DOWNLOAD_CHECKSUM:
                     await spool.start_anew()
                 await self._rest(host, pause_s, str(failure))
+
+    def _has_progress(self, spool: Spool, attempts: _Attempts) -> bool:
+        """Whether the attempt brought bytes that the next one goes on after. Such an attempt is not used up, as long as
+        all of them together keep to JOBS_TOTAL_TIMEOUT_MS."""
+        if not spool.validator or spool.size <= attempts.furthest:
+            return False
+        attempts.furthest = spool.size
+        return (time.monotonic() - attempts.began_at) * 1000 < self._settings.total_timeout_ms
 
     def _is_patient(self, handed: Handed) -> bool:
         return now_ms() < handed.published_s * 1000 + self._settings.host_patience_ms
@@ -206,16 +218,21 @@ class TaskRunner:
             note(attempt=attempts.made)
             if not attempts.is_told:
                 attempts.is_told = True
+                attempts.began_at = time.monotonic()
                 self._reporter.mention(task, STARTED, "started", started_fields(task))
 
         if not is_looked_at():
-            fetched = await self._fetcher.fetch(task.url, plan.headers, spool, proxy=proxy, lane=lane, on_turn=begin)
+            fetched = await self._fetcher.fetch(
+                task.url, plan.headers, spool, proxy=proxy, lane=lane, on_turn=begin, decode=plan.decode
+            )
             spool.verify()
             return fetched
         # The host alone: an address may have secrets in it.
         about = {**_about(task), "jobs.attempt": attempts.failed + 1, "server.address": host_named(task.url)}
         with span("download attempt", TRACER, about, kind="client") as active:
-            fetched = await self._fetcher.fetch(task.url, plan.headers, spool, proxy=proxy, lane=lane, on_turn=begin)
+            fetched = await self._fetcher.fetch(
+                task.url, plan.headers, spool, proxy=proxy, lane=lane, on_turn=begin, decode=plan.decode
+            )
             describe(active, http__response__status_code=fetched.status, jobs__bytes=spool.size)
             spool.verify()
             return fetched
@@ -295,12 +312,15 @@ class _Wait(Exception):
 class _Attempts:
     """The attempts at a task."""
 
-    __slots__ = ("failed", "failed_before", "is_told", "is_under_way", "throttled")
+    __slots__ = ("began_at", "failed", "failed_before", "furthest", "is_told", "is_under_way", "throttled")
 
     def __init__(self, failed: int) -> None:
         self.failed = failed
         self.failed_before = failed
         """How many had failed when it was delivered."""
+        self.began_at = 0.0
+        self.furthest = 0
+        """Bytes that some attempt has left for the next one to go on after."""
         self.throttled = 0
         """Attempts that a host answered with a request to wait: they are not used up."""
         self.is_under_way = False

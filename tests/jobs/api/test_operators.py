@@ -20,7 +20,7 @@ from slipstream.jobs.messages import DownloadTask, JobLog, JobState, JobStatus, 
 from slipstream.jobs.server import listening
 from tests.client.loop import in_loop
 from tests.jobs.hostile_server import HostileServer, hostile_server
-from tests.jobs.lab import Lab, laboratory
+from tests.jobs.lab import Lab, laboratory, manifest
 
 
 class Site:
@@ -231,6 +231,9 @@ async def test_operators_need_the_token_where_there_is_one(tmp_path: Path) -> No
             for path in ("replay", "cleanup", "rebuild"):
                 assert (await it.ask(path, b"{}", **headers))[0] == 401
         assert (await it.ask("health", Authorization="Bearer open sesame"))[0] == 200
+        with pytest.raises(ServiceError, match="JOBS_TOKEN"):
+            async with JobsClient(it.url) as client:
+                await client.submit("photos", manifest({"a": "http://127.0.0.1:1/"}))
         async with JobsClient(it.url, token="open sesame") as client:
             assert (await client.health()).status == "ok"
         async with JobsClient(it.url) as client:

@@ -43,7 +43,7 @@ def create_app(service: Service) -> Starlette:
 
     return Starlette(
         routes=[
-            Route("/jobs", submissions.submit, methods=["POST"]),
+            Route("/jobs", kept(submissions.submit), methods=["POST"]),
             Route("/metrics", metrics, methods=["GET"]),
             Route("/health/live", checks.live, methods=["GET"]),
             Route("/health/ready", checks.ready, methods=["GET"]),

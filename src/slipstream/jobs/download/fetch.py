@@ -153,15 +153,17 @@ class Fetcher:
         proxy: str | None = None,
         lane: Lane = NO_LANE,
         on_turn: Callable[[], None] = lambda: None,
+        decode: bool = True,
     ) -> Fetched:
         """Fill the spool, from where a former attempt has left it if the server allows, and compute its digest.
 
-        `on_turn` is called for each request, when it has its turn at its host. Raises TaskFailed, and Crowded where
+        `on_turn` is called for each request, when it has its turn at its host. Without `decode` the bytes are kept as
+        they were sent, whatever their Content-Encoding. Raises TaskFailed, and Crowded where
         there is no room to wait for a turn; the spool is then ready for the next attempt.
         """
         target = parse_target(url)
         fields = question_headers(headers, target)
-        attempt = _Attempt(without_userinfo(target), fields, URL(proxy) if proxy else None)
+        attempt = _Attempt(without_userinfo(target), fields, URL(proxy) if proxy else None, decode=decode)
         left_s = self._total_s
         while True:
             check_literal(attempt.target, self._addresses)
@@ -218,7 +220,8 @@ class Fetcher:
             fields = fields.copy()
             fields["Range"] = f"bytes={spool.size}-"
             fields["If-Range"] = spool.validator
-            fields["Accept-Encoding"] = "identity"  # a range of something compressed would be of other bytes
+            if attempt.decode:
+                fields["Accept-Encoding"] = "identity"  # a range of something compressed would be of other bytes
         if attempt.proxy is None:
             return await self._direct.get(attempt.target, headers=fields, allow_redirects=False, ssl=self._tls)
         await self._check_name(attempt.target)
@@ -241,7 +244,7 @@ class Fetcher:
         status = response.status
         if status in REDIRECTS and "Location" in response.headers:
             return Redirect(follow(attempt.target, response.headers["Location"]))
-        if attempt.range_from and (status == 416 or (status == 206 and not _fits(response, spool))):
+        if attempt.range_from and (status == 416 or (status == 206 and not _fits(response, spool, attempt))):
             return START_ANEW
         if not 200 <= status < 300 or (status == 206 and not attempt.range_from):
             raise self._refused(response, attempt)
@@ -271,7 +274,7 @@ class Fetcher:
         settings, headers = self._settings, response.headers
         encoding = headers.get("Content-Encoding", "")
         decoder = None
-        if encoding:
+        if encoding and attempt.decode:
             decoder = decoder_for(encoding, max_bytes=settings.max_bytes, max_ratio=settings.max_ratio)
         length = response.content_length
         if length is not None and spool.size + length > settings.max_bytes:
@@ -336,12 +339,13 @@ class Fetcher:
 class _Attempt:
     """Where it is now, and with which header fields."""
 
-    __slots__ = ("ends_at", "fields", "proxy", "range_from", "redirects", "target", "watched")
+    __slots__ = ("decode", "ends_at", "fields", "proxy", "range_from", "redirects", "target", "watched")
 
     watched: Watched
 
-    def __init__(self, target: URL, fields: CIMultiDict[str], proxy: URL | None) -> None:
+    def __init__(self, target: URL, fields: CIMultiDict[str], proxy: URL | None, *, decode: bool) -> None:
         self.target = target
+        self.decode = decode
         self.fields = fields
         self.proxy = proxy
         self.ends_at = 0.0
@@ -376,12 +380,12 @@ def host_of(target: URL) -> str:
     return (target.raw_host or "").rstrip(".")
 
 
-def _fits(response: aiohttp.ClientResponse, spool: Spool) -> bool:
+def _fits(response: aiohttp.ClientResponse, spool: Spool, attempt: _Attempt) -> bool:
     """That a part begins where the spool ends, and is of the same bytes as far as anybody has said."""
     part = answer.content_range(response.headers)
     if part is None or part.start != spool.size:
         return False
-    if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
+    if attempt.decode and response.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
         return False
     if part.total is not None and spool.total is not None and part.total != spool.total:
         return False
