@@ -117,6 +117,7 @@ async def running(plan: Plan) -> AsyncIterator[tuple[str, list[int]]]:
         "JOBS_STORAGE": f"{plan.folder}/objects",
         "JOBS_LEDGER": f"{plan.folder}/jobs.db",
         "JOBS_CONCURRENCY": str(CONCURRENCY // max(1, plan.workers)),
+        "JOBS_HOST_CONCURRENCY": "0",  # all files are of one host, and this is not about politeness
         "JOBS_PORT": "0",
     }
     processes = []

@@ -35,7 +35,17 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     resources_failed: int
     created_ms: int
     updated_ms: int
+    lost_tasks: int = 0
+    """Resources whose task retention has removed before it was done."""
     resources: list[dict[str, Any]] = []
+
+
+class JobRequeued(msgspec.Struct, frozen=True):
+    """`POST /v2/jobs/{job}/requeue`"""
+
+    job_id: str
+    tasks: int
+    """How many were published."""
 
 
 class JobLogQuery(msgspec.Struct, kw_only=True, frozen=True):

@@ -7,7 +7,18 @@ import rich_click as click
 from slipstream.cli.extras import require_extra
 from slipstream.cli.jobs_backfill import backfill
 from slipstream.cli.jobs_dlq import dlq, replay
-from slipstream.cli.jobs_operator import cleanup, health, list_jobs, logs, rebuild, status
+from slipstream.cli.jobs_operator import (
+    cancel,
+    cleanup,
+    health,
+    list_jobs,
+    logs,
+    pause,
+    rebuild,
+    requeue,
+    resume,
+    status,
+)
 from slipstream.cli.jobs_run import provision, run, serve, worker
 from slipstream.cli.jobs_submit import submit
 from slipstream.cli.jobs_watch import watch
@@ -24,8 +35,8 @@ def jobs() -> None:
 
 for command in (
     *(run, serve, worker, provision),
-    *(submit, backfill, list_jobs, status, logs, watch),
-    *(dlq, replay, cleanup, rebuild, health),
+    *(submit, backfill, list_jobs, status, logs, watch, cancel, pause, resume),
+    *(dlq, replay, requeue, cleanup, rebuild, health),
 ):
     jobs.add_command(command)
 require_extra(jobs, "download jobs", "jobs")
@@ -33,5 +44,6 @@ require_extra(jobs, "download jobs", "jobs")
 click.rich_click.COMMAND_GROUPS["slipstream jobs"] = [
     {"name": "Run", "commands": ["run", "serve", "worker", "provision"]},
     {"name": "Jobs", "commands": ["submit", "backfill", "list", "status", "logs", "watch"]},
-    {"name": "Look after", "commands": ["dlq", "replay", "cleanup", "rebuild", "health"]},
+    {"name": "Hold", "commands": ["cancel", "pause", "resume"]},
+    {"name": "Look after", "commands": ["dlq", "replay", "requeue", "cleanup", "rebuild", "health"]},
 ]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from slipstream.jobs.ledger import JobSnapshot, ResourceSnapshot
     from slipstream.jobs.messages import JobLog
 
-STATES = ["queued", "in_progress", "partial", "completed", "failed"]
+STATES = ["queued", "in_progress", "paused", "partial", "completed", "failed", "cancelled"]
 COLOURS = {"completed": "green", "failed": "red", "partial": "yellow", "in_progress": "cyan"}
 LEVELS = ["trace", "debug", "info", "warn", "error"]
 LEVEL_COLOURS = {"warn": "yellow", "error": "red"}
@@ -137,6 +137,9 @@ def _show_job(output: Output, job: JobDetails) -> None:
         ("created", time_text(job.created_ms)),
         ("updated", time_text(job.updated_ms)),
     ]
+    if job.lost_tasks:
+        text = f"{job.lost_tasks:,}, removed by retention: slipstream jobs requeue {job.job_id}"
+        rows.append(("lost tasks", Marked(f"[red]{escape(text)}[/]")))
     if job.last_error_code:
         rows.append(("last error", f"{job.last_error_code}: {job.last_error_message}"))
     output.table(["", ""], rows)
@@ -255,6 +258,70 @@ async def rebuild(jobs: JobsClient, output: Output) -> None:
     if output.as_json:
         output.json({"rebuilding": True})
     output.say("the streams are read again from their beginning; see how far it is with `slipstream jobs list`")
+
+
+@click.command(epilog=EXIT_CODES)
+@click.argument("job_id", shell_complete=complete_job)
+@on_a_service
+async def cancel(jobs: JobsClient, output: Output, job_id: str) -> None:
+    """End a job: downloads under way are stopped, and no worker begins another. What is stored stays.
+
+    \b
+    [bold]Example[/]
+      slipstream jobs cancel 0199c0de-7f00-7000-8000-000000000000
+    """
+    _answer_control(output, await jobs.cancel(job_id))
+
+
+@click.command(epilog=EXIT_CODES)
+@click.argument("job_id", shell_complete=complete_job)
+@on_a_service
+async def pause(jobs: JobsClient, output: Output, job_id: str) -> None:
+    """Begin no more downloads of a job; those under way are finished.
+
+    \b
+    [bold]Example[/]
+      slipstream jobs pause 0199c0de-7f00-7000-8000-000000000000
+    """
+    _answer_control(output, await jobs.pause(job_id))
+
+
+@click.command(epilog=EXIT_CODES)
+@click.argument("job_id", shell_complete=complete_job)
+@on_a_service
+async def resume(jobs: JobsClient, output: Output, job_id: str) -> None:
+    """Go on with a job that was paused.
+
+    \b
+    [bold]Example[/]
+      slipstream jobs resume 0199c0de-7f00-7000-8000-000000000000
+    """
+    _answer_control(output, await jobs.resume(job_id))
+
+
+def _answer_control(output: Output, job: JobSnapshot) -> None:
+    if output.as_json:
+        output.json(job)
+    left = job.resources_total - job.resources_completed - job.resources_failed
+    output.say(f"{job.job_id} is {job.state}, {left:,} resource{_s(left)} left")
+
+
+@click.command(epilog=EXIT_CODES)
+@click.argument("job_id", shell_complete=complete_job)
+@on_a_service
+async def requeue(jobs: JobsClient, output: Output, job_id: str) -> None:
+    """Publish the tasks of a job again that retention has removed, from its stored manifest.
+
+    All resources without an end get a task. One that was in the stream after all is done twice, and counts once.
+
+    \b
+    [bold]Example[/]
+      slipstream jobs requeue 0199c0de-7f00-7000-8000-000000000000
+    """
+    done = await jobs.requeue(job_id)
+    if output.as_json:
+        output.json(done)
+    output.say(f"{done.tasks:,} task{_s(done.tasks)} of {job_id} published again")
 
 
 @click.command(epilog=EXIT_CODES)

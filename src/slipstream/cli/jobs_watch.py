@@ -74,7 +74,7 @@ async def until_ended(jobs: JobsClient, output: Output, job_id: str) -> None:
     """Without a word."""
     while True:
         job = await _ask(jobs, output, job_id)
-        if job.is_ended:
+        if job.is_ended or job.lost_tasks:
             return
         await asyncio.sleep(LOOK_S)
 

@@ -21,6 +21,8 @@ from slipstream.jobs.dead_letters import Selection
 
 LOOKED_AT = 200
 HITS = 10
+ACTIONS = frozenset({"cancel", "pause", "resume", "requeue"})
+"""What can be done with a job: the last part of the path of a POST."""
 
 
 class Jobs(Noun):
@@ -105,13 +107,14 @@ class _To:
 
 
 class _Job:
-    """`/v2/jobs/…`: of one job, or its logs; its id as it came, with whatever is in it."""
+    """`/v2/jobs/…`: one job, its logs, or an action on it; its id as it came, with whatever is in it."""
 
     def __init__(self, forwarder: Forwarder) -> None:
         self._forwarder = forwarder
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        _check_method(scope, {"GET", "HEAD"})
+        is_action = scope["path"].rpartition("/")[2] in ACTIONS
+        _check_method(scope, {"POST"} if is_action else {"GET", "HEAD"})
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         await self._forwarder.forward(scope, receive, send, b"/operators/jobs" + raw.removeprefix(b"/v2/jobs"))
 

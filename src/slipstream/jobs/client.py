@@ -51,6 +51,13 @@ class JobDetails(JobSnapshot, kw_only=True, frozen=True):
     resources: list[ResourceSnapshot] = msgspec.field(default_factory=list)
 
 
+class Requeued(msgspec.Struct, frozen=True):
+    """The tasks of a job that were published again."""
+
+    job_id: str
+    tasks: int
+
+
 class LetterPage(msgspec.Struct):
     letters: list[Letter]
     total: int
@@ -142,6 +149,24 @@ class JobsClient:
     async def cleanup(self, older_than_ms: int, *, objects: bool = False, dry_run: bool = False) -> Cleaned:
         data = msgspec.json.encode({"older_than_ms": older_than_ms, "objects": objects, "dry_run": dry_run})
         return await self._call("POST", "/operators/cleanup", Cleaned, data=data)
+
+    async def cancel(self, job_id: str) -> JobSnapshot:
+        """End a job: what is not done is not downloaded. Raises ServiceError, ServiceUnreachable."""
+        return await self._control(job_id, "cancel")
+
+    async def pause(self, job_id: str) -> JobSnapshot:
+        """Begin no more downloads of a job. Raises ServiceError, ServiceUnreachable."""
+        return await self._control(job_id, "pause")
+
+    async def resume(self, job_id: str) -> JobSnapshot:
+        return await self._control(job_id, "resume")
+
+    async def _control(self, job_id: str, action: str) -> JobSnapshot:
+        return await self._call("POST", f"/operators/jobs/{quote(job_id, safe='')}/{action}", JobSnapshot)
+
+    async def requeue(self, job_id: str) -> Requeued:
+        """Publish the tasks again that a job lacks. Raises ServiceError, ServiceUnreachable."""
+        return await self._call("POST", f"/operators/jobs/{quote(job_id, safe='')}/requeue", Requeued)
 
     async def rebuild(self) -> None:
         await self._call("POST", "/operators/rebuild", dict)

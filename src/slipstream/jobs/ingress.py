@@ -64,6 +64,9 @@ class _Turn:
         self.wanted = 0
 
 
+RESOURCE_ENDS = frozenset({"completed", "failed"})
+
+
 class Ingress:
     """Takes jobs. There is one for a ledger."""
 
@@ -329,6 +332,47 @@ class Ingress:
             kept.job_id,
             message_id=message_id("queued", kept.job_id),
         )
+
+    # Those whose tasks are lost
+
+    async def requeue(self, job_id: str) -> int:
+        """Publish a task for each resource without an end, from the stored manifest; return how many.
+
+        A task that is in the stream after all is done twice, and counts once. Raises Refused, BusError, JobsError.
+        """
+        job = self._ledger.job(job_id)
+        if job is None:
+            raise Refused(RefusalCode.INVALID_PAYLOAD, f"there is no job {job_id!r:.140} in the ledger")
+        if not job.manifest_key or self._handlers.config.type(job.job_type) is None:
+            raise Refused(
+                RefusalCode.INVALID_PAYLOAD,
+                f"job {job_id} has no stored manifest, or its type is not configured here: only its producer can "
+                "publish its tasks again",
+                job_id=job_id,
+            )
+        known = self._ledger.submission(job_id)
+        trace_id = known.trace_id if known is not None else secrets.token_hex(16)
+        config = self._handlers.config.type(job.job_type)
+        assert config is not None, "it was checked"
+        about = Job(job_id, job.job_type, job.tenant, job.manifest_key, trace_id, config)
+        async with self._only(job_id):
+            manifest = decode_manifest(
+                await self._storage.get(job.manifest_key),
+                max_resources=max(self._settings.max_resources, job.resources_total),
+            )
+            left = {each.resource_id for each in self._ledger.resources(job_id) if each.state not in RESOURCE_ENDS}
+            tasks = [task for task in await self._tasks(about, manifest) if task.resource_id in left]
+            attributes = attributes_of("DownloadTask", job_id, trace_id)
+            at = str(now_ms())
+            drafts = [
+                Draft(encode(task), attributes, job_id, message_id("requeue", job_id, task.resource_id, at))
+                for task in tasks
+            ]
+            for first in range(0, len(drafts), TOGETHER):
+                await self._bus.publish_all(self._streams.tasks.topic, drafts[first : first + TOGETHER])
+            await self._ledger.requeued(job_id)
+        log.info("job %s: %d tasks were published again", job_id, len(tasks))
+        return len(tasks)
 
     # Those that were left
 

@@ -15,6 +15,8 @@ class JobState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     JOB_STATE_PARTIAL: _ClassVar[JobState]
     JOB_STATE_COMPLETED: _ClassVar[JobState]
     JOB_STATE_FAILED: _ClassVar[JobState]
+    JOB_STATE_CANCELLED: _ClassVar[JobState]
+    JOB_STATE_PAUSED: _ClassVar[JobState]
 
 class LogLevel(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -29,6 +31,8 @@ JOB_STATE_IN_PROGRESS: JobState
 JOB_STATE_PARTIAL: JobState
 JOB_STATE_COMPLETED: JobState
 JOB_STATE_FAILED: JobState
+JOB_STATE_CANCELLED: JobState
+JOB_STATE_PAUSED: JobState
 LOG_LEVEL_TRACE: LogLevel
 LOG_LEVEL_DEBUG: LogLevel
 LOG_LEVEL_INFO: LogLevel

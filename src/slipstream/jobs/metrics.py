@@ -16,7 +16,7 @@ from slipstream.metric_sets import MetricSets
 if TYPE_CHECKING:
     from slipstream.jobs.ledger import Ledger
 
-STATES = ("queued", "in_progress", "partial", "completed", "failed")
+STATES = ("queued", "in_progress", "paused", "partial", "completed", "failed", "cancelled")
 COUNTS_S = 1.0
 """So old the counts of the ledger may be."""
 SECONDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800)

@@ -8,6 +8,7 @@ import enum
 class RefusalCode(enum.StrEnum):
     INVALID_PAYLOAD = "INVALID_PAYLOAD"
     UNSUPPORTED_JOB_TYPE = "UNSUPPORTED_JOB_TYPE"
+    CONFLICT = "CONFLICT"
     PAYLOAD_TOO_LARGE = "PAYLOAD_TOO_LARGE"
     RATE_LIMITED = "RATE_LIMITED"
     HANDLER_FAILED = "HANDLER_FAILED"
@@ -23,6 +24,7 @@ class RefusalCode(enum.StrEnum):
 _STATUS = {
     RefusalCode.INVALID_PAYLOAD: 400,
     RefusalCode.UNSUPPORTED_JOB_TYPE: 403,
+    RefusalCode.CONFLICT: 409,
     RefusalCode.PAYLOAD_TOO_LARGE: 413,
     RefusalCode.RATE_LIMITED: 429,
     RefusalCode.HANDLER_FAILED: 500,

@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from slipstream.bus import Bus, open_bus
+from slipstream.bus import Bus, Unsupported, open_bus
 from slipstream.jobs.clock import now_ms
 from slipstream.jobs.config import JobConfig, load_config
+from slipstream.jobs.controls import STATES, Controls, Held
 from slipstream.jobs.dead_letters import DeadLetters
 from slipstream.jobs.errors import JobsError
 from slipstream.jobs.handler import Handlers
@@ -21,8 +22,12 @@ from slipstream.jobs.keys import is_resource_key, manifest_key
 from slipstream.jobs.ledger import JobSnapshot, Ledger, open_ledger
 from slipstream.jobs.listener import Listener
 from slipstream.jobs.log_tail import LogTail
+from slipstream.jobs.lost import LostTasks
+from slipstream.jobs.messages import JobStatus, encode
 from slipstream.jobs.metrics import service_metrics_in
-from slipstream.jobs.provision import ensure_groups, ensure_topics
+from slipstream.jobs.provision import WITHOUT_LOG, ensure_groups, ensure_topics
+from slipstream.jobs.publishing import attributes_of
+from slipstream.jobs.refusal import RefusalCode, Refused
 from slipstream.jobs.settings import JobSettings, load_settings
 from slipstream.jobs.storage import Storage, Storages
 from slipstream.jobs.streams import streams
@@ -68,6 +73,8 @@ class Service:
         self.listener = Listener(bus, ledger, self._streams, self.teller.note, self.teller.note_span)
         self.dead_letters = DeadLetters(bus, ledger, self._streams)
         self.log_tail = LogTail(bus, ledger, self._streams)
+        self.lost = LostTasks(bus, ledger, self._streams)
+        self._controlled_ms = 0
         service_metrics_in(bus.registry).count_in(ledger)
 
     @contextlib.asynccontextmanager
@@ -75,7 +82,13 @@ class Service:
         # Before the first task is published: on Pub/Sub a group that is not there yet would never see it.
         await ensure_topics(self.bus, self._streams)
         await ensure_groups(self.bus, self.settings)
-        async with self.teller.running(), self.listener.running(), self.ingress.running():
+        async with (
+            self.teller.running(),
+            self.listener.running(),
+            self.ingress.running(),
+            self.lost.running(),
+            Controls(self.bus, self._streams.control.topic, self._note_control).running(),
+        ):
             forgetting = asyncio.create_task(self._forget())
             try:
                 yield self
@@ -89,6 +102,7 @@ class Service:
             "storage": self._storages.default.check,
             "ledger": self._check_ledger,
             "listener": self._check_listener,
+            "tasks": self._check_tasks,
         }
         parts = dict(zip(checks, await asyncio.gather(*map(_check, checks.values())), strict=True))
         is_well = all(part.status == "ok" for part in parts.values())
@@ -135,6 +149,54 @@ class Service:
 
     async def _check_ledger(self) -> None:
         self.ledger.counts()
+
+    async def control(self, job_id: str, held: Held) -> JobSnapshot:
+        """Cancel, pause or resume a job. Raises Refused, BusError, JobsError.
+
+        It is published first: a service that dies then reads it at its next start, as all workers do at once.
+        """
+        job = self.ledger.job(job_id)
+        if job is None:
+            raise Refused(RefusalCode.INVALID_PAYLOAD, f"there is no job {job_id!r:.140} in the ledger")
+        if job.is_ended and not (job.state == held == "cancelled"):
+            why = "requeue starts it again" if job.state == "cancelled" else "nothing of it is left to do"
+            raise Refused(RefusalCode.CONFLICT, f"job {job_id} is {job.state}: {why}", job_id=job_id)
+        return await self._hold(job_id, held)
+
+    async def _hold(self, job_id: str, held: Held) -> JobSnapshot:
+        topic = self._streams.control.topic
+        at_ms = self._controlled_ms = max(now_ms(), self._controlled_ms + 1)  # two words in a millisecond are in order
+        if (await self.bus.topic(topic)) is None or self.bus.driver in WITHOUT_LOG:
+            raise Unsupported("jobs cannot be cancelled or paused here: this engine keeps no log for workers to read")
+        status = JobStatus(job_id=job_id, state=STATES[held], timestamp_ms=at_ms)
+        await self.bus.publish(topic, encode(status), attributes_of("JobStatus", job_id), job_id)
+        await self._note_control(job_id, held, at_ms)
+        job = self.ledger.job(job_id)
+        assert job is not None, "it was there"
+        return job
+
+    async def _note_control(self, job_id: str, held: Held, at_ms: int) -> None:
+        if (changed := await self.ledger.fold_control(job_id, held, at_ms)) is not None:
+            self.teller.note([changed])
+
+    async def requeue(self, job_id: str) -> int:
+        """Publish the tasks again that the job lacks, and resume it if it was cancelled or paused; return how many.
+        Raises Refused, BusError, JobsError."""
+        job = self.ledger.job(job_id)
+        if job is not None and job.state in {"cancelled", "paused"}:
+            await self._hold(job_id, "")
+        count = await self.ingress.requeue(job_id)
+        self.lost.jobs.pop(job_id, None)
+        self.teller.note(self.ledger.untold())
+        return count
+
+    async def _check_tasks(self) -> None:
+        if lost := self.lost.jobs:
+            first = next(iter(lost))
+            raise JobsError(
+                f"{len(lost)} jobs have lost tasks to the retention of {self._streams.tasks.topic}, {first} among "
+                f"them: slipstream jobs requeue {first} publishes them again"
+            )
 
     async def _check_listener(self) -> None:
         if self.listener.failure is not None:

@@ -1,4 +1,4 @@
-"""The four streams: what they are called, how many partitions they have, and how long they keep what."""
+"""The streams: what they are called, how many partitions they have, and how long they keep what."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ class Streams(msgspec.Struct, frozen=True):
     status: Stream
     logs: Stream
     dlq: Stream
+    control: Stream
 
     def all(self) -> tuple[Stream, ...]:
-        return (self.tasks, self.status, self.logs, self.dlq)
+        return (self.tasks, self.status, self.logs, self.dlq, self.control)
 
 
 def streams(namespace: str) -> Streams:
@@ -53,4 +54,5 @@ def streams(namespace: str) -> Streams:
         status=Stream(f"{namespace}.jobs.status", 4, 14 * DAY_MS, group=LEDGER_GROUP),
         logs=Stream(f"{namespace}.jobs.logs", 4, 30 * DAY_MS, group=LEDGER_GROUP),
         dlq=Stream(f"{namespace}.jobs.dlq", 2, 90 * DAY_MS),
+        control=Stream(f"{namespace}.jobs.control", 1, 90 * DAY_MS),
     )

@@ -16,6 +16,7 @@ from slipstream.bus import Bus
 from slipstream.handling import note
 from slipstream.jobs.burials import Burials
 from slipstream.jobs.clock import now_ms
+from slipstream.jobs.controls import Controls, Held
 from slipstream.jobs.download.fetch import Fetched, Fetcher
 from slipstream.jobs.download.hosts import Crowded
 from slipstream.jobs.download.lanes import Lane
@@ -37,6 +38,11 @@ log = logging.getLogger(__name__)
 
 TRACER = "slipstream.jobs"
 
+CANCELLED = "CANCELLED"
+"""The code of a task that was not done because its job was cancelled. It is no dead letter."""
+PAUSED = "its job is paused"
+PAUSED_MS = 10_000
+"""How often a task of a paused job is looked at."""
 ATTEMPT_MAX = 1_000_000
 """What a stranger says were made: there is room for ours above it."""
 
@@ -91,6 +97,17 @@ class TaskRunner:
         self._reporter = reporter
         self._burials = burials
         self._metrics = metrics_in(bus.registry)
+        self.controls: Controls | None = None
+        """The jobs that operators hold; None where the caller looks at that itself."""
+        self._under_way: dict[str, set[asyncio.Task[Any]]] = {}
+        self._stopped: set[asyncio.Task[Any]] = set()
+
+    async def stop_cancelled(self, job_id: str, held: Held, at_ms: int) -> None:
+        """Cancel the downloads under way of a job that was cancelled."""
+        for task in self._under_way.get(job_id, ()) if held == "cancelled" else ():
+            if task not in self._stopped:
+                self._stopped.add(task)
+                task.cancel()
 
     async def run(self, handed: Handed) -> Outcome:
         """Raises BusError where its end cannot be told: then it has none."""
@@ -101,11 +118,36 @@ class TaskRunner:
             await self._burials.bury_malformed(handed, error)
             return Ended(Code.SYSTEM_MALFORMED_TASK)
         note(jobId=task.job_id, resourceId=task.resource_id, attempt=handed.attempt)
-        with _span_of(task, handed) as active:
-            outcome = await self._run(handed, task, began_at, active)
+        if (held := self._held(task.job_id)) == "paused":
+            return GivenBack(PAUSED, PAUSED_MS, handed.attempts, is_counted=False)
+        if held == "cancelled":
+            return self._cancelled()
+        current = asyncio.current_task()
+        assert current is not None, "it is awaited in a task"
+        under_way = self._under_way.setdefault(task.job_id, set())
+        under_way.add(current)
+        try:
+            with _span_of(task, handed) as active:
+                outcome = await self._run(handed, task, began_at, active)
+        except asyncio.CancelledError:
+            if current not in self._stopped or current.uncancel():
+                raise
+            return self._cancelled()
+        finally:
+            self._stopped.discard(current)
+            under_way.discard(current)
+            if not under_way:
+                self._under_way.pop(task.job_id, None)
         if isinstance(outcome, Ended):
             self._metrics.seconds.observe(outcome.took_s)
         return outcome
+
+    def _held(self, job_id: str) -> Held:
+        return self.controls.held(job_id) if self.controls is not None else ""
+
+    def _cancelled(self) -> Ended:
+        self._metrics.tasks.labels("cancelled", "").inc()
+        return Ended(CANCELLED)
 
     async def _run(self, handed: Handed, task: DownloadTask, began_at: float, active: Any) -> Outcome:
         attempts = _Attempts(max(handed.attempts, min(task.attempt, ATTEMPT_MAX)))
@@ -214,6 +256,8 @@ class TaskRunner:
 
         def begin() -> None:
             """At its first turn: until then the task only waits, and its job has not started."""
+            if self._held(task.job_id) == "paused":
+                raise _Wait(PAUSED, PAUSED_MS / 1000)
             attempts.is_under_way = True
             note(attempt=attempts.made)
             if not attempts.is_told:

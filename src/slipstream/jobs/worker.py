@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from slipstream.bus import Bus, Message, Postpone, Retry
 from slipstream.jobs.burials import Burials
 from slipstream.jobs.config import JobConfig
+from slipstream.jobs.controls import Controls
 from slipstream.jobs.download.fetch import Fetcher
 from slipstream.jobs.given_back import Attempts
 from slipstream.jobs.groups import worker_options
@@ -47,6 +48,7 @@ class Worker:
     async def running(self, bus: Bus) -> AsyncIterator[Worker]:
         settings, found = self._settings, self._streams
         async with (
+            contextlib.AsyncExitStack() as stack,
             Fetcher(
                 settings,
                 hosts=self._hosts,
@@ -56,8 +58,11 @@ class Worker:
             Reporter(bus, found.logs.topic).running() as reporter,
         ):
             burials = Burials(bus, found.dlq.topic, reporter)
-            self._runner = TaskRunner(bus, settings, self._planner, fetcher, reporter, burials)
+            runner = self._runner = TaskRunner(bus, settings, self._planner, fetcher, reporter, burials)
             await ensure_topics(bus, found)
+            runner.controls = await stack.enter_async_context(
+                Controls(bus, found.control.topic, runner.stop_cancelled).running()
+            )
             subscription = await bus.subscribe(found.tasks.topic, WORKERS, self._take, worker_options(settings))
             try:
                 yield self

@@ -180,3 +180,20 @@ def test_there_is_room_for_it(open_page: OpenPage, site: Site, size: tuple[int, 
     expect(page.get_by_role("region", name="progress")).to_contain_text("1 of 2 stored, 1 failed")
     expect(log(page)).to_contain_text("stored 1000 bytes")
     assert not is_wider_than_its_window(page)
+
+
+def test_it_is_paused_resumed_cancelled_and_requeued(open_page: OpenPage, held: Site) -> None:
+    job = held.job({"cat": "/ok/1000", "slow": "/hold/held"})
+    page = open_page(held.base, f"#/jobs/{job}")
+    state = page.locator(".page-head")
+    expect(page.get_by_role("region", name="progress")).to_contain_text("1 of 2 stored, 1 to go")
+    page.get_by_role("button", name="Pause").click()
+    expect(state).to_contain_text("paused")
+    page.get_by_role("button", name="Resume").click()
+    expect(state).to_contain_text("in progress")
+    page.get_by_role("button", name="Cancel…").click()
+    page.get_by_role("button", name="Cancel the job").click()
+    expect(state).to_contain_text("cancelled")
+    held.let_go()
+    page.get_by_role("button", name="Requeue").click()
+    expect(page.locator(".page-head")).to_contain_text("completed")

@@ -51,6 +51,10 @@ def create_app(service: Service) -> Starlette:
             Route("/operators/jobs", kept(operators.jobs), methods=["GET"]),
             # Direct producers may call a job anything, with slashes in it, too.
             Route("/operators/jobs/{job_id:path}/logs", kept(operators.logs), methods=["GET"]),
+            Route("/operators/jobs/{job_id:path}/cancel", kept(operators.cancel), methods=["POST"]),
+            Route("/operators/jobs/{job_id:path}/pause", kept(operators.pause), methods=["POST"]),
+            Route("/operators/jobs/{job_id:path}/resume", kept(operators.resume), methods=["POST"]),
+            Route("/operators/jobs/{job_id:path}/requeue", kept(operators.requeue), methods=["POST"]),
             Route("/operators/jobs/{job_id:path}", kept(operators.job), methods=["GET"]),
             Route("/operators/dlq", kept(operators.dead_letters), methods=["GET"]),
             Route("/operators/replay", kept(operators.replay), methods=["POST"]),

@@ -13,6 +13,7 @@ from starlette.responses import Response, StreamingResponse
 
 from slipstream.jobs.api.answers import json_answer
 from slipstream.jobs.api.body import read_body
+from slipstream.jobs.controls import Held
 from slipstream.jobs.dead_letters import Letter, Selection
 from slipstream.jobs.ledger import JobSnapshot
 from slipstream.jobs.messages import JobLog, to_json
@@ -82,11 +83,12 @@ class Operators:
         )
         last = jobs[-1] if len(jobs) == asked.limit else None
         following = f"{last.created_ms}.{last.job_id}" if last is not None else None
+        jobs = [self._with_lost(job) for job in jobs]
         return json_answer({"jobs": jobs, "next": following, "counts": self._service.ledger.counts()})
 
     async def job(self, request: Request) -> Response:
         asked = _query(request, JobQuery)
-        job = self._job(request)
+        job = self._with_lost(self._job(request))
         answer: dict[str, Any] = msgspec.structs.asdict(job)
         if asked.resources:
             answer["resources"] = self._service.ledger.resources(job.job_id)
@@ -129,6 +131,26 @@ class Operators:
         letters = self._service.dead_letters
         deal = letters.discard if asked.discard else letters.replay
         return json_answer(await deal(asked.select, dry_run=asked.dry_run))
+
+    async def cancel(self, request: Request) -> Response:
+        return await self._control(request, "cancelled")
+
+    async def pause(self, request: Request) -> Response:
+        return await self._control(request, "paused")
+
+    async def resume(self, request: Request) -> Response:
+        return await self._control(request, "")
+
+    async def _control(self, request: Request, held: Held) -> Response:
+        return json_answer(await self._service.control(self._job(request).job_id, held))
+
+    async def requeue(self, request: Request) -> Response:
+        job = self._job(request)
+        return json_answer({"job_id": job.job_id, "tasks": await self._service.requeue(job.job_id)})
+
+    def _with_lost(self, job: JobSnapshot) -> JobSnapshot:
+        lost = self._service.lost.jobs.get(job.job_id, 0)
+        return msgspec.structs.replace(job, lost_tasks=lost) if lost else job
 
     async def cleanup(self, request: Request) -> Response:
         asked = await self._body(request, CleanupRequest)

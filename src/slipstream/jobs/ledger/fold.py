@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
+from slipstream.jobs.controls import Held
 from slipstream.jobs.job_id import made_at_ms
 from slipstream.jobs.ledger.snapshot import ENDED, JobSnapshot, Rank, State, state_of
 from slipstream.jobs.ledger.telling import Told
@@ -16,7 +17,7 @@ from slipstream.jobs.ledger.telling import Told
 COLUMNS = (
     "job_id, job_type, tenant, manifest_key, declared, known, begun, counted_completed, counted_failed, "
     "told_ms, told_completed, told_failed, error_code, error_message, error_ms, log_partition, log_offset, "
-    "created_ms, updated_ms, state, untold, unfinalized"
+    "created_ms, updated_ms, state, untold, unfinalized, held, held_ms"
 )
 
 TEXT_CHARS_MAX = 1_000
@@ -52,6 +53,10 @@ class Row(msgspec.Struct, gc=False):
     state: State = "queued"
     untold: int = 0
     unfinalized: int = 0
+    held: Held = ""
+    """Whether operators have cancelled or paused it."""
+    held_ms: int = -1
+    """When they last said so."""
 
     @property
     def total(self) -> int:
@@ -93,6 +98,8 @@ def load(cursor: sqlite3.Cursor, job_id: str) -> Row | None:
 def save(cursor: sqlite3.Cursor, row: Row) -> None:
     """With the state that follows from its numbers."""
     state = state_of(row.total, row.completed, row.failed, begun=bool(row.begun))
+    if row.held and state not in ENDED:
+        state = row.held
     if state != row.state and state in ENDED:
         row.unfinalized = 1
     row.state = state
@@ -121,6 +128,17 @@ def queue(
     row.known = _count_known(cursor, job_id)
     save(cursor, row)
     cursor.execute("UPDATE submissions SET stage = 'queued' WHERE job_id = ? AND stage = 'reserved'", (job_id,))
+
+
+def fold_control(cursor: sqlite3.Cursor, job_id: str, held: Held, at_ms: int, now_ms: int) -> JobSnapshot | None:
+    """Take in what operators have said of a job; None if something newer, or the same, is known."""
+    row = load(cursor, job_id) or Row(job_id, created_ms=made_at_ms(job_id) or at_ms, updated_ms=now_ms)
+    if at_ms <= row.held_ms:
+        return None
+    row.held, row.held_ms = held, at_ms
+    row.untold, row.updated_ms = 1, max(now_ms, row.updated_ms + 1)
+    save(cursor, row)
+    return row.snapshot()
 
 
 def fold_logs(
@@ -279,7 +297,7 @@ def _said(row: Row) -> tuple[Any, ...]:
     return msgspec.structs.astuple(msgspec.structs.replace(snapshot, updated_ms=0))
 
 
-IDLE = "updated_ms < ? AND (state IN ('partial', 'completed', 'failed') OR updated_ms < ?)"
+IDLE = "updated_ms < ? AND (state IN ('partial', 'completed', 'failed', 'cancelled') OR updated_ms < ?)"
 """Jobs that nothing has happened to since: those that have ended, and those that have not."""
 
 

@@ -14,9 +14,10 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 import msgspec
 
 from slipstream.jobs.clock import now_ms
+from slipstream.jobs.controls import Held
 from slipstream.jobs.errors import InvalidJobs, JobsError
 from slipstream.jobs.ledger import fold
-from slipstream.jobs.ledger.schema import APPLICATION, SCHEMA, VERSION
+from slipstream.jobs.ledger.schema import APPLICATION, SCHEMA, UPGRADES, VERSION
 from slipstream.jobs.ledger.snapshot import JobSnapshot, Rank, ResourceSnapshot
 from slipstream.jobs.ledger.telling import Told
 from slipstream.jobs.messages import JobState, JobStatus
@@ -106,6 +107,10 @@ class Ledger:
     async def published(self, job_id: str) -> None:
         await self._write(_set_stage, job_id, "published")
 
+    async def requeued(self, job_id: str) -> None:
+        """Its tasks were published once more, now."""
+        await self._write(_touch, job_id, now_ms())
+
     async def withdraw(self, job_id: str) -> None:
         """A job that was never queued."""
         await self._write(_withdraw, job_id)
@@ -144,6 +149,10 @@ class Ledger:
             "is_begun": status.state not in {JobState.JOB_STATE_UNKNOWN, JobState.JOB_STATE_QUEUED},
         }
         return await self._write(fold.fold_status, told, now_ms())
+
+    async def fold_control(self, job_id: str, held: Held, at_ms: int) -> JobSnapshot | None:
+        """Take in that a job was cancelled, paused or resumed; return it if that is news."""
+        return await self._write(fold.fold_control, job_id, held, at_ms, now_ms())
 
     async def told(self, snapshots: Sequence[JobSnapshot]) -> None:
         """Their status has been published."""
@@ -252,6 +261,20 @@ class Ledger:
         )
         return [fold.Row(*row).snapshot() for row in rows]
 
+    def unended(self, before_ms: int) -> list[tuple[str, int, int]]:
+        """The jobs that have not ended and that nothing has happened to since: id, when it last did, resources left.
+        Jobs that the ingress has yet to publish are not among them."""
+        rows = self._read(
+            f"SELECT {fold.COLUMNS} FROM jobs WHERE state IN ('queued', 'in_progress', 'paused') AND updated_ms < ? "
+            "AND job_id NOT IN (SELECT job_id FROM submissions WHERE stage <> 'published')",
+            before_ms,
+        )
+        return [(row.job_id, row.updated_ms, row.total - row.completed - row.failed) for row in map(_row, rows)]
+
+    def submission(self, job_id: str) -> Submission | None:
+        rows = self._read(f"SELECT {_SUBMISSION} FROM submissions WHERE job_id = ?", job_id)
+        return Submission(*rows[0]) if rows else None
+
     def untold(self) -> list[JobSnapshot]:
         """Those whose status is to be published."""
         rows = self._read(f"SELECT {fold.COLUMNS} FROM jobs WHERE untold")
@@ -300,6 +323,8 @@ class Ledger:
             self._check(connection)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
+            if not self.is_new:
+                _upgrade(connection)
             if self.is_new:
                 connection.execute("BEGIN IMMEDIATE")
                 for statement in SCHEMA:
@@ -369,6 +394,21 @@ async def open_ledger(path: str) -> AsyncIterator[Ledger]:
         await ledger.close()
 
 
+def _upgrade(connection: sqlite3.Connection) -> None:
+    """Make the tables of an earlier version those of today."""
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    for former in range(version, VERSION):
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in UPGRADES[former]:
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {former + 1}")
+        connection.execute("COMMIT")
+
+
+def _row(values: tuple[Any, ...]) -> fold.Row:
+    return fold.Row(*values)
+
+
 # The operations that are no folding
 
 _SUBMISSION = "job_id, tenant, job_type, idempotency_key, digest, trace_id, stage, resources, created_ms"
@@ -389,6 +429,10 @@ def _reserve(cursor: sqlite3.Cursor, submission: Submission) -> Submission:
 
 def _set_stage(cursor: sqlite3.Cursor, job_id: str, stage: str) -> None:
     cursor.execute("UPDATE submissions SET stage = ? WHERE job_id = ?", (stage, job_id))
+
+
+def _touch(cursor: sqlite3.Cursor, job_id: str, at_ms: int) -> None:
+    cursor.execute("UPDATE jobs SET updated_ms = max(updated_ms + 1, ?), untold = 1 WHERE job_id = ?", (at_ms, job_id))
 
 
 def _withdraw(cursor: sqlite3.Cursor, job_id: str) -> None:

@@ -9,9 +9,9 @@ import msgspec
 
 from slipstream.jobs.messages import JobState, JobStatus
 
-State: TypeAlias = Literal["queued", "in_progress", "partial", "completed", "failed"]
+State: TypeAlias = Literal["queued", "in_progress", "partial", "completed", "failed", "cancelled", "paused"]
 
-ENDED: frozenset[State] = frozenset({"partial", "completed", "failed"})
+ENDED: frozenset[State] = frozenset({"partial", "completed", "failed", "cancelled"})
 
 STATES: dict[State, JobState] = {
     "queued": JobState.JOB_STATE_QUEUED,
@@ -19,6 +19,8 @@ STATES: dict[State, JobState] = {
     "partial": JobState.JOB_STATE_PARTIAL,
     "completed": JobState.JOB_STATE_COMPLETED,
     "failed": JobState.JOB_STATE_FAILED,
+    "cancelled": JobState.JOB_STATE_CANCELLED,
+    "paused": JobState.JOB_STATE_PAUSED,
 }
 
 
@@ -53,6 +55,8 @@ class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     log_partition: int
     created_ms: int
     updated_ms: int
+    lost_tasks: int = 0
+    """Resources whose task retention has removed before it was done; `requeue` publishes them again."""
 
     @property
     def is_ended(self) -> bool:

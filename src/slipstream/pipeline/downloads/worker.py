@@ -12,6 +12,7 @@ import msgspec
 
 from slipstream.bus import Bus, Message, Postpone, Retry
 from slipstream.jobs.config import JobConfig
+from slipstream.jobs.controls import Controls
 from slipstream.jobs.download.limits import HostLimits, Share
 from slipstream.jobs.given_back import Attempts
 from slipstream.jobs.groups import worker_options
@@ -20,7 +21,7 @@ from slipstream.jobs.metrics import metrics_in
 from slipstream.jobs.provision import ensure_topics
 from slipstream.jobs.settings import JobSettings
 from slipstream.jobs.streams import WORKERS, streams
-from slipstream.jobs.task_runner import Ended, GivenBack, Outcome
+from slipstream.jobs.task_runner import PAUSED, PAUSED_MS, Ended, GivenBack, Outcome
 from slipstream.pipeline.downloads.order import Answer, Broken, Cut, Left, Order, Report, setup_of
 from slipstream.pipeline.downloads.places import Places
 from slipstream.pipeline.downloads.station import host_of
@@ -82,6 +83,8 @@ class SparkWorker:
         await ensure_topics(bus, self._streams)
         self._in_hand = max(settings.max_in_flight, AHEAD * self._slots * settings.spark_bundle)
         options = msgspec.structs.replace(worker_options(settings), max_in_flight=self._in_hand)
+        stack = contextlib.AsyncExitStack()
+        self._controls = await stack.enter_async_context(Controls(bus, self._streams.control.topic).running())
         subscription = await bus.subscribe(self._streams.tasks.topic, WORKERS, self._take, options)
         sending = asyncio.create_task(self._send())
         try:
@@ -92,12 +95,18 @@ class SparkWorker:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
             self._threads.close()
+            await stack.aclose()
 
     # A message
 
     async def _take(self, message: Message) -> None:
         if self._is_stopping:
             raise Postpone(STOPPED, delay_ms=0)
+        if (held := self._controls.held(message.key)) == "cancelled":
+            self._metrics.tasks.labels("cancelled", "").inc()
+            return
+        if held == "paused":
+            raise Postpone(PAUSED, delay_ms=PAUSED_MS)
         found = handed(message, self._attempts.known(message.id))
         host = host_of(found)
         asked_s = self._places.asked_s(host, self._loop.time())

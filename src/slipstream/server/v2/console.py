@@ -12,6 +12,7 @@ from slipstream.api.jobs import (
     JobLogQuery,
     JobReplayed,
     JobReplayRequest,
+    JobRequeued,
     JobsQuery,
 )
 from slipstream.api.logs import LogAnswer, LogQuery
@@ -111,6 +112,15 @@ ENDPOINTS = [
         media_types=(EVENTS,),
     ),
     Endpoint(method="GET", path=_JOB, summary="Describe a job", answer=JobInfo),
+    Endpoint(method="POST", path=_JOB + "/cancel", summary="Cancel a job", answer=JobInfo),
+    Endpoint(method="POST", path=_JOB + "/pause", summary="Pause a job", answer=JobInfo),
+    Endpoint(method="POST", path=_JOB + "/resume", summary="Resume a job that was paused", answer=JobInfo),
+    Endpoint(
+        method="POST",
+        path=_JOB + "/requeue",
+        summary="Publish the tasks again that a job lacks",
+        answer=JobRequeued,
+    ),
     Endpoint(
         method="GET",
         path="/v2/job-dead-letters",

@@ -8,6 +8,7 @@ import { to } from "../lib/router.js";
 import { bar } from "../parts/bar.js";
 import { copyButton, curl } from "../parts/copy.js";
 import { meaningOf } from "../parts/failure_codes.js";
+import { jobActions } from "../parts/job_actions.js";
 import { jobLog } from "../parts/job_log.js";
 import { ENDED, jobTag, progress, progressWords } from "../parts/job_progress.js";
 import { errorBox } from "../parts/notice.js";
@@ -125,6 +126,7 @@ function head(job, { letters, hosts, address, again }) {
       h("p", { class: "unseen", role: "status" }, `job ${job.state}`), // the words below count: they would be read aloud every second
       h("p", { class: "job-words" }, progressWords(job), stored ? h("span", { class: "soft" }, ` · ${bytes(stored)}`) : null),
       progress(job),
+      jobActions(job, again),
       job.resources_failed
         ? h(
             "div",

@@ -19,9 +19,11 @@ const STATES = [
   ["", "All"],
   ["queued", "Queued"],
   ["in_progress", "In progress"],
+  ["paused", "Paused"],
   ["partial", "Partial"],
   ["completed", "Completed"],
   ["failed", "Failed"],
+  ["cancelled", "Cancelled"],
 ];
 const LOOK_MS = 1_500;
 const PAGE = 50;

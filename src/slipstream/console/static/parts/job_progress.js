@@ -10,9 +10,11 @@ const STATES = {
   partial: ["partial", "warn"],
   completed: ["completed", "good"],
   failed: ["failed", "bad"],
+  paused: ["paused", "warn"],
+  cancelled: ["cancelled", ""],
 };
 
-export const ENDED = new Set(["partial", "completed", "failed"]);
+export const ENDED = new Set(["partial", "completed", "failed", "cancelled"]);
 
 export function jobTag(state) {
   const [words, tone] = STATES[state] ?? [state, ""];

@@ -1,0 +1,91 @@
+"""Finds the jobs whose tasks are gone: retention has removed them before a worker had done them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+
+from fnv_hash_fast import fnv1a_32
+
+from slipstream.bus import Bus, BusError, Unsupported
+from slipstream.jobs.clock import now_ms
+from slipstream.jobs.errors import JobsError
+from slipstream.jobs.ledger import Ledger
+from slipstream.jobs.streams import Streams
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 60.0
+GRACE_MS = 60_000
+"""How long nothing must have happened to a job: clocks differ, and a task that is just done is not lost."""
+
+
+class LostTasks:
+    """Compares when something last happened to each job with the oldest task that the stream still holds.
+
+    Example:
+        async with LostTasks(bus, ledger, streams).running() as lost:
+            print(lost.jobs)
+    """
+
+    def __init__(self, bus: Bus, ledger: Ledger, streams: Streams) -> None:
+        self._bus = bus
+        self._ledger = ledger
+        self._topic = streams.tasks.topic
+        self.jobs: dict[str, int] = {}
+        """By job, how many of its resources have no task any more, as of the last look."""
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[LostTasks]:
+        looking = asyncio.create_task(self._look_for_ever())
+        try:
+            yield self
+        finally:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+
+    async def look(self) -> None:
+        """Raises BusError, JobsError."""
+        unended = self._ledger.unended(now_ms() - GRACE_MS)
+        if not unended:
+            self.jobs = {}
+            return
+        oldest = await self._oldest_ms()
+        found = {}
+        for job_id, updated_ms, left in unended:
+            at_ms = oldest[0 if len(oldest) == 1 else fnv1a_32(job_id.encode()) % len(oldest)]  # ruling 1
+            if at_ms is None or at_ms > updated_ms + GRACE_MS:
+                found[job_id] = left
+        for job_id in found.keys() - self.jobs.keys():
+            log.warning(
+                "%d tasks of job %s are lost: retention of %s has removed them before they were done; "
+                "slipstream jobs requeue %s publishes them again",
+                found[job_id],
+                job_id,
+                self._topic,
+                job_id,
+            )
+        self.jobs = found
+
+    async def _oldest_ms(self) -> list[int | None]:
+        """When the oldest message of each partition was published; None for a partition that has none."""
+        info = await self._bus.topic(self._topic)
+        return [await self._first_ms(partition) for partition in range(info.partitions if info is not None else 1)]
+
+    async def _first_ms(self, partition: int) -> int | None:
+        async with contextlib.aclosing(self._bus.read(self._topic, partition)) as messages:
+            async for stored in messages:
+                return stored.published_ms
+        return None
+
+    async def _look_for_ever(self) -> None:
+        while True:
+            try:
+                await self.look()
+            except Unsupported:
+                return  # an engine that keeps no log cannot be asked what it still holds
+            except (BusError, JobsError) as error:
+                log.info("lost tasks cannot be looked for, trying on: %s", error)
+            await asyncio.sleep(LOOK_EVERY_S)

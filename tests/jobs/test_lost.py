@@ -1,0 +1,79 @@
+"""Jobs whose tasks retention has removed: they are found, said, and their tasks are published again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slipstream.jobs import lost
+from slipstream.jobs.client import JobsClient, ServiceError
+from slipstream.jobs.clock import now_ms
+from slipstream.jobs.config import JobConfig
+from slipstream.jobs.messages import DownloadTask, encode
+from slipstream.jobs.server import listening
+from slipstream.jobs.storage import Storages
+from slipstream.jobs.worker import Worker
+from tests.client.loop import in_loop
+from tests.jobs.hostile_server import hostile_server
+from tests.jobs.lab import Lab, laboratory
+
+TASKS = "fetchbox.jobs.tasks"
+
+
+@pytest.fixture(autouse=True)
+def _an_hour_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lost, "now_ms", lambda: now_ms() + 3_600_000)
+
+
+async def lose_tasks(lab: Lab) -> None:
+    """As retention does that finds all of them too old."""
+    await lab.service.bus.native.perform(lambda broker, _: broker.delete_topic(TASKS))
+    await lab.service.bus.ensure_topic(TASKS, 8)
+
+
+@in_loop
+async def test_a_job_whose_tasks_are_gone_is_said_everywhere_and_requeued(tmp_path: Path) -> None:
+    async with hostile_server() as server, laboratory(tmp_path, worker=False, port=0) as lab:
+        job_id = await lab.submit({"a": server.url("/ok/10"), "b": server.url("/ok/11")})
+        service = lab.service
+        await service.lost.look()
+        assert service.lost.jobs == {}, "its tasks wait for a worker"
+        assert (await service.health()).parts["tasks"].status == "ok"
+        await lose_tasks(lab)
+        await service.lost.look()
+        assert service.lost.jobs == {job_id: 2}
+        async with listening(service) as url, JobsClient(url) as client:
+            assert (await client.job(job_id)).lost_tasks == 2
+            assert [job.lost_tasks for job in (await client.jobs()).jobs] == [2]
+            part = (await client.health()).parts["tasks"]
+            assert part.status == "down"
+            assert f"slipstream jobs requeue {job_id}" in part.reason
+            assert (await client.requeue(job_id)).tasks == 2
+            assert (await client.job(job_id)).lost_tasks == 0
+            with pytest.raises(ServiceError, match="no job"):
+                await client.requeue("nobody")
+        await service.lost.look()
+        assert service.lost.jobs == {}
+        storages = Storages(service.settings.storage, JobConfig(), sync=False)
+        async with Worker(service.settings, JobConfig(), storages).running(service.bus):
+            assert (await lab.ended(job_id)).state == "completed"
+
+
+@in_loop
+async def test_only_what_has_no_end_is_published_again(tmp_path: Path) -> None:
+    async with hostile_server() as server, laboratory(tmp_path) as lab:
+        job_id = await lab.submit({"a": server.url("/ok/10"), "b": server.url("/status/404")})
+        await lab.ended(job_id)
+        assert await lab.service.requeue(job_id) == 0
+
+
+@in_loop
+async def test_a_job_of_a_direct_producer_has_nothing_to_be_requeued_from(tmp_path: Path) -> None:
+    async with laboratory(tmp_path, port=0) as lab:
+        task = DownloadTask(job_id="j", resource_id="a", url="http://127.0.0.1:1/")
+        await lab.service.bus.publish(TASKS, encode(task), key="j")
+        await lab.ended("j")
+        async with listening(lab.service) as url, JobsClient(url) as client:
+            with pytest.raises(ServiceError, match="only its producer"):
+                await client.requeue("j")
