@@ -200,6 +200,8 @@ def test_taken_not_taken_and_taken_by_a_worker_that_died_read_differently() -> N
     waiting = "charge is not taken yet from internal.charge.v1 for 20 s: "
     there = {"going": "not taken up", "topic": "internal.charge.v1"}
     assert said(**there) == waiting + "no worker for it is known to run there"
+    lost = said(**there, reason="the last was host:1: it stopped 9 s ago")
+    assert lost.endswith("no worker for it is known to run there; the last was host:1: it stopped 9 s ago")
     assert said(**there, workers=("host:1",)) == waiting + "its worker is running, and may be busy with others"
     assert said(**there, workers=("a", "b")).endswith("its 2 workers are running, and may be busy with others")
 

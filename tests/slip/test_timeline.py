@@ -186,7 +186,9 @@ def test_a_step_that_is_not_taken_yet_says_from_where_and_which_workers_run() ->
     standing = standing_among(PLANNED, 20, {"host:1": Presence(ms(0), ms(18), TOPIC)})
     assert (standing.going, standing.topic, standing.workers) == ("not taken up", "internal.a.v1", ("host:1",))
     others = {"dead:1": Presence(ms(0), ms(1), TOPIC), "host:2": Presence(ms(0), ms(19), {"b": "internal.b.v1"})}
-    assert standing_among(PLANNED, 20, others).workers == ()
+    left = standing_among(PLANNED, 20, others)
+    assert (left.workers, left.reason) == ((), "the last was dead:1: it has died, or hangs: silent for 19 s")
+    assert standing_among(PLANNED, 20, {}).reason == ""
 
 
 def test_a_topic_that_nothing_subscribes_to_is_named_with_the_worker_that_takes_from_another() -> None:

@@ -324,7 +324,8 @@ def in_words(correlation_id: str, standing: Standing, now: dt.datetime) -> str:
             if standing.workers:
                 busy = "its worker is" if len(standing.workers) == 1 else f"its {len(standing.workers)} workers are"
                 return f"{step} is not taken yet{where}{since}: {busy} running, and may be busy with others"
-            return f"{step} is not taken yet{where}{since}: no worker for it is known to run there"
+            last = f"; {_line(standing.reason)}" if standing.reason else ""
+            return f"{step} is not taken yet{where}{since}: no worker for it is known to run there{last}"
         case "ending":
             return f"all steps are done; the router has not told its end{since}: does it run?"
 

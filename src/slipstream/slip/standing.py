@@ -12,7 +12,7 @@ from slipstream.durations import duration_text
 from slipstream.slip import hints
 from slipstream.slip.event import RoutingStep, StepError, Time
 from slipstream.slip.ledger import Held
-from slipstream.slip.presence import Workers
+from slipstream.slip.presence import Presence, Workers
 from slipstream.slip.slip import topic_of
 from slipstream.slip.unserved import Unserved
 
@@ -145,12 +145,13 @@ def _taken(row: Row, around: Around) -> Standing:
     if worker is None or (worker.is_running(now_ms) and not before):
         # One that writes no heartbeats, such as a service in another language, may well be alive.
         return Standing(going="at work", step=row.step, since=row.began_at, by=row.by)
-    silent = duration_text(max(0, now_ms - worker.at_ms))
-    if before:
-        reason = "it was restarted since"
-    else:
-        reason = f"it stopped {silent} ago" if worker.stopped else f"it has died, or hangs: silent for {silent}"
+    reason = "it was restarted since" if before else _lost(worker, now_ms)
     return Standing(going="worker lost", step=row.step, since=row.began_at, by=row.by, reason=reason)
+
+
+def _lost(worker: Presence, now_ms: int) -> str:
+    silent = duration_text(max(0, now_ms - worker.at_ms))
+    return f"it stopped {silent} ago" if worker.stopped else f"it has died, or hangs: silent for {silent}"
 
 
 def _not_taken(row: Row, topic: str, since: dt.datetime | None, around: Around) -> Standing:
@@ -166,7 +167,18 @@ def _not_taken(row: Row, topic: str, since: dt.datetime | None, around: Around) 
             reason += f"; the worker {name} does {row.step} from {other}"
         return Standing(going="no worker", step=row.step, since=since, topic=topic, reason=reason)
     there = tuple(sorted(name for name, taken_from in running.items() if taken_from == topic))
-    return Standing(going="not taken up", step=row.step, since=since, topic=topic, workers=there)
+    reason = "" if there else _last_lost(row.step, topic, around)
+    return Standing(going="not taken up", step=row.step, since=since, topic=topic, workers=there, reason=reason)
+
+
+def _last_lost(step: str, topic: str, around: Around) -> str:
+    """A worker that dies as soon as it has taken a message has not reported that it took it."""
+    known = around.surroundings.workers.items()
+    lost = [(worker.at_ms, name, worker) for name, worker in known if worker.steps.get(step) == topic]
+    if not lost:
+        return ""
+    _, name, worker = max(lost, key=lambda each: each[0])
+    return f"the last was {name}: {_lost(worker, _ms(around.now))}"
 
 
 def _deadline(row: Row, attributes: Mapping[str, str]) -> dt.datetime | None:

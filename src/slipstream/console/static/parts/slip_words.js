@@ -55,7 +55,7 @@ export function inWords(standing, now = Date.now()) {
     case "not taken up":
       return standing.since && now - toMs(standing.since) < TAKEN_UP_WITHIN_MS
         ? `On its way to ${step}`
-        : `${step} is not taken yet${standing.topic ? ` from ${standing.topic}` : ""}${since}: ${running(standing.workers ?? [])}`;
+        : `${step} is not taken yet${standing.topic ? ` from ${standing.topic}` : ""}${since}: ${running(standing)}`;
     case "ending":
       return `All steps are done, and the router has not told the end${since}: does it run?`;
     default:
@@ -63,8 +63,8 @@ export function inWords(standing, now = Date.now()) {
   }
 }
 
-function running(workers) {
-  if (!workers.length) return "no worker for it is known to run there";
+function running({ workers = [], reason = "" }) {
+  if (!workers.length) return `no worker for it is known to run there${reason ? `; ${reason}` : ""}`;
   return `${workers.length === 1 ? "its worker is" : `its ${workers.length} workers are`} running, and may be busy with others`;
 }
 
