@@ -196,7 +196,8 @@ def test_a_timeout_does_not_hide_an_error(shared: ServerProcess, topic: str) -> 
     shared.nack(topic, shared.take(topic)[0], "boom")
     shared.take(topic, lease_ms=1)
     item = shared.take(topic)[0]
-    assert (item["attempts"], item["last_error"]) == (3, "boom")
+    assert item["attempts"] >= 3, "a lease of 1 ms may run out twice before its stream is closed"
+    assert item["last_error"] == "boom"
 
 
 def test_a_retry_waits_for_its_backoff(shared: ServerProcess, topic: str) -> None:
