@@ -234,7 +234,7 @@ def test_a_step_is_paused_from_a_message_that_is_there(open_page: OpenPage, site
     order = site.order("parcel.v1", slow=20)
     page = open_page(site.base, f"#/slips/{order}")
     try:
-        expect(standing(page)).to_contain_text("stamp is at work")
+        expect(standing(page)).to_contain_text("stamp is being worked on")
         page.get_by_role("button", name="Pause stamp…").click()
         dialog = page.get_by_role("dialog")
         dialog.get_by_label("Why?").fill("the ink is dry")
