@@ -181,6 +181,7 @@ def test_a_volume_that_is_full_to_the_last_byte_heals_when_there_is_room(
     assert stored < 15
     ballast.unlink()
     server.await_log("there is room for the journal again")
+    server.await_metric(1, "slipstream_writable")
     assert server.produce("t", large, idempotency_key=str(stored)).status_code == 200
     assert server.produce("t", "after").status_code == 200
     server.restart()
