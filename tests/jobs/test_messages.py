@@ -94,6 +94,8 @@ ENUMS = {
         "JOB_STATE_PARTIAL",
         "JOB_STATE_COMPLETED",
         "JOB_STATE_FAILED",
+        "JOB_STATE_CANCELLED",  # ours, and so is the next: the specification ends before them
+        "JOB_STATE_PAUSED",
     ],
     "LogLevel": ["LOG_LEVEL_TRACE", "LOG_LEVEL_DEBUG", "LOG_LEVEL_INFO", "LOG_LEVEL_WARN", "LOG_LEVEL_ERROR"],
 }

@@ -67,7 +67,8 @@ class Site:
 
     def job(self, paths: Mapping[str, str], *, job_type: str = "catalogue", tenant: str = "") -> str:
         """Downloads these paths of `files`, by resource; returns the id of the job."""
-        headers = {"X-Fetchbox-Job-Type": job_type} | ({"X-Fetchbox-Tenant": tenant} if tenant else {})
+        headers = {"X-Fetchbox-Job-Type": job_type, "Authorization": f"Bearer {TOKEN}"}
+        headers |= {"X-Fetchbox-Tenant": tenant} if tenant else {}
         body = manifest({name: path if "://" in path else self.files.url(path) for name, path in paths.items()})
         answer = self._client.post(f"{self._jobs_url}/jobs", content=body, headers=headers)
         assert answer.status_code == 202, answer.text
