@@ -58,7 +58,6 @@ ROWS: dict[str, list[Panel]] = {
                 "rejected: {{reason}}": rate("produce_rejected_total", "reason"),
                 "router failures": rate("slipstream_router_failures_total"),
                 "routers that fail or are paused": "sum(slipstream_router_well == bool 0)",
-                "router paused": rate("slipstream_router_skipped_total"),
             },
         ),
         Panel(
