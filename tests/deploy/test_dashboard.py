@@ -42,6 +42,7 @@ NOT_SHOWN = {
     "slipstream_requests_refused_total": "of clients that send nonsense",
     "slipstream_deduplicated_total": "as it should be",
     "slipstream_router_decisions_total": "as it should be; its failures are shown",
+    "slipstream_router_skipped_total": "that its router is paused is shown",
     "slipstream_idempotency_evicted_total": "for who sizes the broker",
     "slipstream_disk_free_bytes": "the machine's own metrics have it; whether it is low is shown",
 }
