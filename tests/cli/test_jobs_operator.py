@@ -325,7 +325,7 @@ def test_the_ledger_is_rebuilt_and_says_the_same(jobs: Jobs, partial: str) -> No
 def test_health_names_every_part(jobs: Jobs) -> None:
     said = jobs.said("health")
     assert [line.split() for line in said.splitlines()] == [
-        ["ok", part] for part in ("bus", "storage", "ledger", "listener")
+        ["ok", part] for part in ("bus", "storage", "ledger", "listener", "tasks")
     ]
     assert jobs.json("health")["status"] == "ok"
 
@@ -354,8 +354,10 @@ def test_a_token_is_asked_for_and_too_many_jobs_have_to_wait(tmp_path: Path, web
         assert "JOBS_TOKEN" in jobs.refused("list", expect=1)
         assert jobs.lines("list", JOBS_TOKEN=TOKEN) == []
         assert jobs.lines("list", "--token", TOKEN) == []
-        job_id = jobs.submit(f"{web.url}/ok/a")
-        assert "try again in" in jobs.refused("submit", "--type", "photos", f"{web.url}/ok/b", expect=6)
+        first, second = (["submit", "--type", "photos", f"{web.url}/ok/{name}"] for name in "ab")
+        assert "JOBS_TOKEN" in jobs.refused(*first, expect=1)
+        job_id = jobs.json(*first, "--token", TOKEN)["job_id"]
+        assert "try again in" in jobs.refused(*second, "--token", TOKEN, expect=6)
         assert jobs.json("status", job_id, "--wait", "--token", TOKEN)["state"] == "completed"
 
 

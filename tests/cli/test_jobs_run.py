@@ -66,7 +66,7 @@ def test_a_service_and_two_workers_share_a_bus(tmp_path: Path, web: Web) -> None
         provisioned = ended(tmp_path, "provision", **bus)
         assert "+ fetchbox.jobs.tasks: created" in provisioned.stdout, provisioned.stderr
         again = ended(tmp_path, "provision", **bus).stdout
-        assert again.count("nothing to change") == 4
+        assert again.count("nothing to change") == 5
         assert "partitions: 1, though 8 is wanted: not to be had here" in again
         with running(tmp_path, "serve", "--port", "0", **bus) as service:
             jobs = Jobs(service.url)
@@ -104,5 +104,6 @@ def test_provisioning_says_what_it_made_and_what_it_changed(tmp_path: Path) -> N
         "+ fetchbox.jobs.status: created: partitions 4, time 14 d, size no limit",
         "+ fetchbox.jobs.logs: created: partitions 4, time 30 d, size no limit",
         "+ fetchbox.jobs.dlq: created: partitions 2, time 90 d, size no limit",
+        "+ fetchbox.jobs.control: created: partitions 1, time 90 d, size no limit",
     ]
-    assert ended(tmp_path, "provision").stdout.count("nothing to change") == 4
+    assert ended(tmp_path, "provision").stdout.count("nothing to change") == 5
