@@ -28,7 +28,8 @@ VERSIONS = {"v1", "1", "1.0"}
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 _HEADER_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*\Z")
 _MIME = re.compile(r"[\x20-\x7e]*\Z")
-_PLAIN_URL = re.compile(r"https?://[A-Za-z0-9.-]*[A-Za-z0-9](?::[1-9][0-9]{0,3})?(?:[/?#][!-~]*)?\Z")
+_PORT = r"(?:[1-9][0-9]{0,3}|[1-5][0-9]{4})"
+_PLAIN_URL = re.compile(rf"https?://[A-Za-z0-9.-]*[A-Za-z0-9](?::{_PORT})?(?:[/?#][!-~]*)?\Z")
 _CONTROLS = re.compile(r"[\x00-\x20\x7f]")
 
 

@@ -205,7 +205,7 @@ class TaskRunner:
         self, handed: Handed, task: DownloadTask, plan: Plan, spool: Spool, attempts: _Attempts
     ) -> Fetched:
         """Make attempts until one succeeds. Raises TaskFailed after the last one, and _Wait to wait in the stream."""
-        lane, host = Lane(task.tenant, task.job_id), host_named(task.url)
+        lane = Lane(task.tenant, task.job_id)
         while True:
             attempts.is_under_way = False
             try:
@@ -216,11 +216,11 @@ class TaskRunner:
             except TaskFailed as failure:
                 if failure.is_throttled and self._is_patient(handed):
                     attempts.throttled += 1
-                    self._mention_retry(task, failure, attempts.made, self._fetcher.hosts.delay_s(host))
+                    self._mention_retry(task, failure, attempts.made, self._fetcher.hosts.delay_s(host_named(task.url)))
                     continue
                 if failure.is_retryable and self._has_progress(spool, attempts):
                     self._mention_retry(task, failure, attempts.made, self._settings.retry_base_ms / 1000)
-                    await self._rest(host, self._settings.retry_base_ms / 1000, str(failure))
+                    await self._rest(task, self._settings.retry_base_ms / 1000, str(failure))
                     continue
                 attempts.fail()
                 if not failure.is_retryable or attempts.failed >= self._settings.max_attempts:
@@ -229,7 +229,7 @@ class TaskRunner:
                 self._mention_retry(task, failure, attempts.failed, pause_s)
                 if failure.code == Code.DOWNLOAD_CHECKSUM:
                     await spool.start_anew()
-                await self._rest(host, pause_s, str(failure))
+                await self._rest(task, pause_s, str(failure))
 
     def _has_progress(self, spool: Spool, attempts: _Attempts) -> bool:
         """Whether the attempt brought bytes that the next one goes on after. Such an attempt is not used up, as long as
@@ -242,12 +242,12 @@ class TaskRunner:
     def _is_patient(self, handed: Handed) -> bool:
         return now_ms() < handed.published_s * 1000 + self._settings.host_patience_ms
 
-    async def _rest(self, host: str, pause_s: float, why: str) -> None:
+    async def _rest(self, task: DownloadTask, pause_s: float, why: str) -> None:
         """Wait for the next attempt here, or raise _Wait if that takes too long or others need the room."""
         if pause_s > self._settings.hold_ms / 1000:
             raise _Wait(why, pause_s)
         try:
-            await self._fetcher.hosts.rest(host, pause_s)
+            await self._fetcher.hosts.rest(host_named(task.url), pause_s)
         except Crowded as crowded:
             raise _Wait(why, crowded.delay_s) from crowded
 
@@ -305,8 +305,7 @@ class TaskRunner:
         """With attempts of its own: what was downloaded is there, and need not be again."""
         settings = self._settings
         for attempt in range(1, settings.upload_attempts + 1):
-            about = {**_about(task), "jobs.attempt": attempt, "jobs.key": plan.key, "jobs.storage": plan.storage.name}
-            with span("store", TRACER, about, kind="client") as active:
+            with _span_of_store(task, plan, attempt) as active:
                 failure = await self._put(plan, spool, mime)
                 if failure is not None:
                     mark_failed(active, str(failure))
@@ -338,6 +337,13 @@ def _span_of(task: DownloadTask, handed: Handed) -> contextlib.AbstractContextMa
     known = task.trace_id if is_trace_id(task.trace_id) else None
     about = {**_about(task), "jobs.delivery": handed.attempt}
     return span("task", TRACER, about, traceparent=continued(handed.traceparent, known), kind="consumer")
+
+
+def _span_of_store(task: DownloadTask, plan: Plan, attempt: int) -> contextlib.AbstractContextManager[Any]:
+    if not is_looked_at():
+        return NOTHING
+    about = {**_about(task), "jobs.attempt": attempt, "jobs.key": plan.key, "jobs.storage": plan.storage.name}
+    return span("store", TRACER, about, kind="client")
 
 
 def _about(task: DownloadTask) -> dict[str, Attribute]:
