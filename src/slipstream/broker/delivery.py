@@ -118,7 +118,8 @@ class Dispatcher:
             progress = next(iter(waiting))
             turn = self._deliver_next(progress, now_ms)
             if turn is _Turn.DELIVERED:
-                waiting.move_to_end(progress)
+                if len(waiting) > 1:
+                    waiting.move_to_end(progress)
             elif turn is _Turn.NOTHING:
                 del waiting[progress]
             else:
@@ -133,13 +134,14 @@ class Dispatcher:
         # A limit of 1 promises strict order: what failed keeps its place until it is finished.
         retrying_max = 1 if limit == 1 else self.state.config.delayed_max
         while True:
-            again = progress.next_due(now_ms)
+            again = progress.next_due(now_ms) if progress.due else None
             if again is None:
                 if partition.addressed is not None:
                     self.pass_over(progress)
                 is_full = progress.retrying >= retrying_max
                 if progress.position >= partition.committed or is_full:
-                    self._await_due(progress)
+                    if progress.due:
+                        self._await_due(progress)
                     return _Turn.NOTHING
             consumer = group.next_consumer()
             if consumer is None:
