@@ -89,6 +89,7 @@ function numbers(info) {
     ["Oldest", oldest(info.oldest_unfinished_age_ms)],
     ["Out", rate(stats?.finished_per_s)],
     [isOnNats() ? "Pulls" : "Consumers", count(info.consumers)],
+    ...(info.retry ? [["Attempts", info.retry.max_attempts ? count(info.retry.max_attempts) : "no limit"]] : []),
     ["Last used", info.idle_ms ? `${span(info.idle_ms)} ago` : "now"],
   ];
   return h("dl", { class: "strip" }, facts.map(([label, value]) => h("div", {}, h("dt", {}, label), h("dd", {}, value))));
