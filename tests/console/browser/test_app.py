@@ -25,7 +25,8 @@ def test_the_rail_leads_to_every_page(open_page: OpenPage, shared: ServerProcess
 def test_the_rail_has_only_pages_whose_source_is_there(open_page: OpenPage, shared: ServerProcess, site: Site) -> None:
     """A broker alone has no slips, jobs and tables: what is not installed is not there either."""
     rail = open_page(shared.base).get_by_role("navigation", name="Pages").get_by_role("link")
-    expect(rail).to_have_text(PAGES)
+    expect(rail).to_have_count(len(PAGES))
+    expect(rail).to_contain_text(PAGES)  # a link may have a number behind it
     rail = open_page(site.base).get_by_role("navigation", name="Pages").get_by_role("link")
     expect(rail).to_contain_text([*PAGES, "Slips", "Jobs", "Pipeline"])
 
