@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import logging
 from heapq import heapify, heappop, heappush
 from itertools import chain
@@ -43,13 +42,9 @@ FRAGILE_MS = 10 * 60_000
 message that kills its workers then takes no others with it."""
 
 
-class _Turn(enum.Enum):
-    """The result of looking for one message to deliver in a partition."""
-
-    DELIVERED = enum.auto()
-    NOTHING = enum.auto()
-    """There is nothing to deliver now: an ack, a timer or a new message brings the partition back."""
-    NO_CONSUMER = enum.auto()
+_DELIVERED, _NOTHING, _NO_CONSUMER = range(3)
+"""What came of looking for one message to deliver in a partition. After `_NOTHING` an ack, a timer or a new message
+brings the partition back. Plain numbers, because every delivery asks."""
 
 
 class Dispatcher:
@@ -117,20 +112,20 @@ class Dispatcher:
         while waiting:
             progress = next(iter(waiting))
             turn = self._deliver_next(progress, now_ms)
-            if turn is _Turn.DELIVERED:
+            if turn == _DELIVERED:
                 if len(waiting) > 1:
                     waiting.move_to_end(progress)
-            elif turn is _Turn.NOTHING:
+            elif turn == _NOTHING:
                 del waiting[progress]
             else:
                 return
 
-    def _deliver_next(self, progress: Progress, now_ms: int) -> _Turn:
+    def _deliver_next(self, progress: Progress, now_ms: int) -> int:
         group = progress.group
         partition = progress.partition
         limit = group.topic.config.max_in_flight
         if progress.unreadable or (limit and len(progress.leases) >= limit):
-            return _Turn.NOTHING
+            return _NOTHING
         # A limit of 1 promises strict order: what failed keeps its place until it is finished.
         retrying_max = 1 if limit == 1 else self.state.config.delayed_max
         while True:
@@ -142,18 +137,18 @@ class Dispatcher:
                 if progress.position >= partition.committed or is_full:
                     if progress.due:
                         self._await_due(progress)
-                    return _Turn.NOTHING
+                    return _NOTHING
             consumer = group.next_consumer()
             if consumer is None:
                 consumer = self._next_probe(progress, again, now_ms) if again is not None and group.parked else None
                 if consumer is None:
-                    return _Turn.NO_CONSUMER
+                    return _NO_CONSUMER
             index = again.index if again is not None else progress.position
             try:
                 record = partition.log.read(index)
             except LogUnreadable as error:
                 self._stall(progress, error)
-                return _Turn.NOTHING
+                return _NOTHING
             if again is None and record.offset in progress.finished_ahead:
                 progress.step_over(record.offset)
             elif consumer.credit is not None and not consumer.has_room(record.size + len(record.meta)):
@@ -206,13 +201,13 @@ class Dispatcher:
 
     def _deliver(
         self, progress: Progress, consumer: Consumer, record: Record, index: int, before: Lease | None, now_ms: int
-    ) -> _Turn:
+    ) -> int:
         """Deliver the record, or do what else is due with it; NOTHING where it has to wait, and all behind it too."""
         meta = decode_meta(record.meta)
         if _deadline_passed(meta, now_ms):
             self._end_run(progress)
             self.dead_letter(progress, record, index, before, Outcome.DEADLINE_EXCEEDED, now_ms)
-            return _Turn.DELIVERED
+            return _DELIVERED
         if before is None and meta.deliver_at_ms is not None and meta.deliver_at_ms > now_ms:
             self._end_run(progress)
             return self._postpone(progress, record, index, meta.deliver_at_ms)
@@ -254,7 +249,7 @@ class Dispatcher:
             self.redelivered_total += 1
         if progress.timer_ms is None or until_ms < progress.timer_ms:
             self.set_timer(progress, until_ms)
-        return _Turn.DELIVERED
+        return _DELIVERED
 
     def _add_to_run(self, progress: Progress, change: Delivered) -> None:
         run = self._runs.get(progress)
@@ -290,17 +285,17 @@ class Dispatcher:
             self.effects.batched += len(run) - 1
         self.effects.changes.append(encode_change(change))
 
-    def _postpone(self, progress: Progress, record: Record, index: int, due_ms: int) -> _Turn:
+    def _postpone(self, progress: Progress, record: Record, index: int, due_ms: int) -> int:
         """Pass over a message that is not due yet, as far as there is memory for what is passed over."""
         if len(progress.postponed) >= self.state.config.delayed_max:
             # The group waits here until one of them is due, or this one.
             self.set_timer(progress, min(due_ms, progress.next_due_ms() or due_ms))
-            return _Turn.NOTHING
+            return _NOTHING
         change = Postponed(progress.group.id, progress.partition.number, record.offset, index, record.size, due_ms)
         self.state.postponed(change)
         self.effects.changes.append(encode_change(change))
         self.set_timer(progress, due_ms)
-        return _Turn.DELIVERED
+        return _DELIVERED
 
     def fail(
         self,

@@ -239,7 +239,9 @@ class State:
         )
         lease.delivered_ms = change.at_ms
         progress.group.last_seen_ms = max(progress.group.last_seen_ms, change.at_ms)
-        before = progress.take_out(change.offset)
+        # Most messages are delivered for the first time, and nothing of them is held.
+        is_held = change.attempts > 1 or progress.postponed or change.offset in progress.leases
+        before = progress.take_out(change.offset) if is_held else None
         if before is not None:
             lease.evidence = before.evidence
             lease.last_error = before.last_error

@@ -35,11 +35,16 @@ class Window:
         self.settled += 1
         if self.fixed:
             return
-        sample = (self.settled - settled_before) / max(taken_ms, 1)
+        sample = (self.settled - settled_before) / (taken_ms or 1)
         rate = self._rate
         # A faster sample counts at once: a slower one may only mean that there was little to do.
         self._rate = rate = sample if sample > rate else rate + (sample - rate) / 8
-        self.limit = max(1, min(self.limit + 1, int(rate * lease_ms / LEASE_SHARE), WINDOW_MAX))
+        target = int(rate * lease_ms / LEASE_SHARE)
+        if target > self.limit:
+            if self.limit < WINDOW_MAX:
+                self.limit += 1
+        else:
+            self.limit = target or 1
 
     def expired(self) -> None:
         """Shrink: a lease ran out, so the stream held more than it could settle."""
