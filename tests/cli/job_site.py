@@ -23,7 +23,8 @@ OURS = ("SLIPSTREAM_", "MESSAGE_BUS_", "BUS_", "NATS_", "PUBSUB_", "JOBS_")
 
 
 class Web:
-    """`/ok/…` is there, `/gone/…` is not; `/slow/…` waits until `go` is set, and `/later/…` is not there before."""
+    """`/ok/…` is there, `/gone/…` is not; `/slow/…` waits until `go` is set, `/later/…` is not there before, and
+    `/part/…` sends the second half of 2,000,000 bytes then."""
 
     def __init__(self) -> None:
         self.go = threading.Event()
@@ -31,6 +32,14 @@ class Web:
 
         class Answers(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
+                if self.path.startswith("/part/"):
+                    self.send_response(200)
+                    self.send_header("content-length", "2000000")
+                    self.end_headers()
+                    self.wfile.write(bytes(1_000_000))
+                    web.go.wait(60)
+                    self.wfile.write(bytes(1_000_000))
+                    return
                 if self.path.startswith("/slow/"):
                     web.go.wait(60)
                 found = self.path.startswith(("/ok/", "/slow/")) or (

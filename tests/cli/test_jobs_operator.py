@@ -7,6 +7,7 @@ import http.server
 import json
 import os
 import pty
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from click.shell_completion import ShellComplete
 
 from slipstream.cli import main
 from slipstream.cli.jobs_submit import manifest_of
+from slipstream.cli.output import Output
 from tests.cli.job_site import Jobs, Process, Web, running, until, web_server
 from tests.forked import Forked
 from tests.program import Program
@@ -104,6 +106,24 @@ def test_what_is_no_job_is_refused_with_what_to_do(jobs: Jobs, tmp_path: Path) -
 
 
 # Looking
+
+
+def test_bytes_speed_and_remaining_time_are_shown_while_a_file_is_under_way(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with web_server() as web:
+        job_id = jobs.submit(f"{web.url}/part/film")
+        noted: list[str] = []
+
+        def note(output: Output, text: str) -> None:
+            """Let the second half come once the first is seen."""
+            noted.append(text)
+            web.go.set()
+
+        monkeypatch.setattr(Output, "note", note)
+        said = jobs.said("status", job_id, "--wait")
+    assert re.search(r"0 B stored, 976\.6 KiB under way, [0-9.]+ [KM]iB/s, about 0:\d\d:\d\d left", noted[0]), noted
+    assert "1.9 MiB stored" in said
 
 
 def test_a_status_shows_what_failed_and_why(jobs: Jobs, partial: str, web: Web) -> None:

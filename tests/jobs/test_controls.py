@@ -123,6 +123,7 @@ async def test_a_ledger_of_before_knows_jobs_that_are_held(tmp_path: Path) -> No
     async with open_ledger(str(path)) as ledger:
         await ledger.queue("j", "photos", "", "manifests/j", ["a"])
     with sqlite3.connect(path) as connection:  # as version 1 had it
+        connection.execute("ALTER TABLE jobs DROP COLUMN bytes")
         connection.execute("ALTER TABLE jobs DROP COLUMN held")
         connection.execute("ALTER TABLE jobs DROP COLUMN held_ms")
         connection.execute("PRAGMA user_version = 1")

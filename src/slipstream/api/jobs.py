@@ -37,6 +37,14 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     updated_ms: int
     lost_tasks: int = 0
     """Resources whose task retention has removed before it was done."""
+    bytes_stored: int = 0
+    """Size of the resources that were stored."""
+    bytes_under_way: int = 0
+    """Bytes that have come of downloads that have not ended."""
+    bytes_per_s: int = 0
+    """Speed of the downloads under way."""
+    remaining_s: int | None = None
+    """Estimate of the time until all is downloaded; None where nothing is known to go by."""
     resources: list[dict[str, Any]] = []
 
 

@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from slipstream.cli.complete import complete_job
 from slipstream.cli.jobs_service import on_a_service
-from slipstream.cli.jobs_watch import until_ended
+from slipstream.cli.jobs_watch import transfer_text, until_ended
 from slipstream.cli.output import EXIT_CODES, Marked, Output, one_line
 from slipstream.cli.values import Duration, size_text, time_text
 
@@ -133,6 +133,7 @@ def _show_job(output: Output, job: JobDetails) -> None:
         ("tenant", job.tenant or "-"),
         ("state", marked_state(job.state)),
         ("progress", Marked(progress)),
+        ("downloaded", transfer_text(job)),
         ("manifest", job.manifest_key or "-"),
         ("created", time_text(job.created_ms)),
         ("updated", time_text(job.updated_ms)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import sys
 import time
 from collections.abc import Sequence
@@ -16,12 +17,14 @@ from rich.text import Text
 from slipstream.cli.complete import complete_job
 from slipstream.cli.jobs_service import on_a_service
 from slipstream.cli.output import EXIT_CODES, Output
+from slipstream.cli.values import size_text
 
 if TYPE_CHECKING:
     from slipstream.jobs.client import JobsClient
     from slipstream.jobs.ledger import JobSnapshot
 
 LOOK_S = 0.5
+NOTE_EVERY_S = 5.0
 AWAY_S_MAX = 30.0
 """A service that is restarted is waited for."""
 WIDTH = 40
@@ -54,7 +57,8 @@ async def follow(jobs: JobsClient, output: Output, job_ids: Sequence[str]) -> in
         Bar(),
         Counts(),
         Rate(),
-        TimeRemainingColumn(),
+        TextColumn("[dim]{task.fields[transfer]}[/]"),
+        Remaining(),
     )
     with Progress(*columns, console=output.out, disable=not on_a_terminal) as progress:
         seen = _Seen(output, progress if on_a_terminal else None)
@@ -71,11 +75,15 @@ async def follow(jobs: JobsClient, output: Output, job_ids: Sequence[str]) -> in
 
 
 async def until_ended(jobs: JobsClient, output: Output, job_id: str) -> None:
-    """Without a word."""
+    """Wait for the end of a job; while something is under way, note every few seconds how far it has come."""
+    noted_at = -NOTE_EVERY_S
     while True:
         job = await _ask(jobs, output, job_id)
         if job.is_ended or job.lost_tasks:
             return
+        if job.bytes_under_way and not output.as_json and time.monotonic() - noted_at >= NOTE_EVERY_S:
+            noted_at = time.monotonic()
+            output.note(f"[dim]{escape(_line(job))}: {transfer_text(job)}[/]")
         await asyncio.sleep(LOOK_S)
 
 
@@ -131,14 +139,28 @@ class _Seen:
 
     def _draw(self, progress: Progress, job: JobSnapshot) -> None:
         if job.job_id not in self._bars:
-            self._bars[job.job_id] = progress.add_task(escape(job.job_id), total=None)
+            self._bars[job.job_id] = progress.add_task(escape(job.job_id), total=None, transfer="")
         progress.update(
             self._bars[job.job_id],
             total=job.resources_total or None,
             completed=job.resources_completed + job.resources_failed,
             failed=job.resources_failed,
             state=job.state,
+            transfer=_speed_text(job),
+            remaining_s=job.remaining_s,
         )
+
+
+def transfer_text(job: JobSnapshot) -> str:
+    """Return the bytes of a job, and while something is under way its speed and the time that is left."""
+    left = f", about {dt.timedelta(seconds=job.remaining_s)} left" if job.remaining_s is not None else ""
+    return _speed_text(job) + left
+
+
+def _speed_text(job: JobSnapshot) -> str:
+    under_way = f", {size_text(job.bytes_under_way)} under way" if job.bytes_under_way else ""
+    speed = f", {size_text(job.bytes_per_s)}/s" if job.bytes_per_s else ""
+    return f"{size_text(job.bytes_stored)} stored{under_way}{speed}"
 
 
 def _standing(job: JobSnapshot) -> tuple[object, ...]:
@@ -175,3 +197,11 @@ class Rate(ProgressColumn):
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
         return Text("" if speed is None else f"{speed:,.1f}/s", "dim")
+
+
+class Remaining(TimeRemainingColumn):
+    """The time that is left: by bytes where the service knows it, else by resources."""
+
+    def render(self, task: Task) -> Text:
+        left_s = task.fields.get("remaining_s")
+        return super().render(task) if left_s is None else Text(str(dt.timedelta(seconds=left_s)), "progress.remaining")

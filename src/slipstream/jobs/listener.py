@@ -12,7 +12,7 @@ from slipstream.bus.attributes import TRACEPARENT
 from slipstream.jobs.errors import JobsError, MalformedMessage
 from slipstream.jobs.groups import LOGS_IN_FLIGHT, STATUSES_IN_FLIGHT, ledger_options
 from slipstream.jobs.ledger import JobSnapshot, Ledger, Told
-from slipstream.jobs.ledger.telling import told
+from slipstream.jobs.ledger.telling import PROGRESS, STEP, told
 from slipstream.jobs.messages import NAME_CHARS_MAX, JobLog, JobStatus, decode
 from slipstream.jobs.provision import ensure_topics
 from slipstream.jobs.publishing import LEDGER
@@ -43,14 +43,16 @@ class Listener:
         streams: Streams,
         on_change: Callable[[Sequence[JobSnapshot]], None],
         on_trace: Callable[[str, str], None] = lambda job_id, traceparent: None,
+        on_progress: Callable[[JobLog], None] = lambda report: None,
     ) -> None:
         """`on_change` is told of jobs that are not as they were; `on_trace`, where traces are looked at, of the span in
-        which something has happened to a job."""
+        which something has happened to a job; `on_progress` of each report about downloads under way."""
         self._bus = bus
         self._ledger = ledger
         self._streams = streams
         self._on_change = on_change
         self._on_trace = on_trace
+        self._on_progress = on_progress
         self._tasks: list[asyncio.Task[None]] = []
         self._logs: Subscription | None = None
         """Where they cannot be followed."""
@@ -163,10 +165,13 @@ class Listener:
 
     def _heard(self, message: Stored | Message) -> Told | None:
         try:
-            heard = told(decode(JobLog, message.data), message.offset)
+            entry = decode(JobLog, message.data)
+            heard = told(entry, message.offset)
         except MalformedMessage as error:
             log.warning("a log is left out: %s", error)
             return None
+        if heard is None and entry.fields.get(STEP) == PROGRESS:
+            self._on_progress(entry)
         if heard is not None and is_looked_at():
             self._on_trace(heard.job_id, message.attributes.get(TRACEPARENT, ""))
         return heard

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from slipstream.bus import Bus, InvalidArgument, Stored
 from slipstream.jobs.errors import MalformedMessage
 from slipstream.jobs.ledger import JobSnapshot, Ledger
+from slipstream.jobs.ledger.telling import PROGRESS, STEP
 from slipstream.jobs.messages import JobLog, decode
 from slipstream.jobs.streams import Streams
 
@@ -111,4 +112,6 @@ def _entry(stored: Stored, job_id: str) -> tuple[int, JobLog] | None:
         log = decode(JobLog, stored.data)
     except MalformedMessage:
         return None
-    return (stored.offset, log) if log.job_id == job_id else None
+    if log.job_id != job_id or log.fields.get(STEP) == PROGRESS:  # a report each second is no step
+        return None
+    return stored.offset, log

@@ -25,6 +25,7 @@ from slipstream.jobs.log_tail import LogTail
 from slipstream.jobs.lost import LostTasks
 from slipstream.jobs.messages import JobStatus, encode
 from slipstream.jobs.metrics import service_metrics_in
+from slipstream.jobs.progress import Progress
 from slipstream.jobs.provision import WITHOUT_LOG, ensure_groups, ensure_topics
 from slipstream.jobs.publishing import attributes_of
 from slipstream.jobs.refusal import RefusalCode, Refused
@@ -70,7 +71,10 @@ class Service:
         handlers = Handlers(config)
         self.ingress = Ingress(bus, ledger, storages, handlers, settings)
         self.teller = Teller(bus, ledger, handlers, settings)
-        self.listener = Listener(bus, ledger, self._streams, self.teller.note, self.teller.note_span)
+        self.progress = Progress()
+        self.listener = Listener(
+            bus, ledger, self._streams, self.teller.note, self.teller.note_span, self.progress.note
+        )
         self.dead_letters = DeadLetters(bus, ledger, self._streams)
         self.log_tail = LogTail(bus, ledger, self._streams)
         self.lost = LostTasks(bus, ledger, self._streams)

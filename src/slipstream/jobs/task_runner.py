@@ -29,6 +29,7 @@ from slipstream.jobs.ledger.telling import DOWNLOADED, RETRY, STARTED, STORED, s
 from slipstream.jobs.messages import DownloadTask, LogLevel, decode_task
 from slipstream.jobs.metrics import metrics_in
 from slipstream.jobs.plan import Plan, Planner
+from slipstream.jobs.progress import Transfers
 from slipstream.jobs.reporter import Reporter
 from slipstream.jobs.settings import JobSettings
 from slipstream.jobs.storage import StorageFailed
@@ -99,6 +100,8 @@ class TaskRunner:
         self._metrics = metrics_in(bus.registry)
         self.controls: Controls | None = None
         """The jobs that operators hold; None where the caller looks at that itself."""
+        self.transfers: Transfers | None = None
+        """The downloads under way of this worker; None where their progress is not reported."""
         self._under_way: dict[str, set[asyncio.Task[Any]]] = {}
         self._stopped: set[asyncio.Task[Any]] = set()
 
@@ -171,7 +174,7 @@ class TaskRunner:
         plan = self._planner.plan(task)
         if handed.attempt > 1 or handed.is_repeated:
             await plan.storage.sweep(plan.key)
-        with Spool(self._settings, plan.checksum) as spool:
+        with Spool(self._settings, plan.checksum) as spool, self._following(task, spool):
             fetched = await self._download(handed, task, plan, spool, attempts)
             mime = fetched.mime or task.attributes.mime_hint
             self._reporter.mention(
@@ -198,6 +201,9 @@ class TaskRunner:
             self._metrics.bytes.inc(spool.size)
             self._metrics.stored.inc()
             return spool.size
+
+    def _following(self, task: DownloadTask, spool: Spool) -> contextlib.AbstractContextManager[None]:
+        return NOTHING if self.transfers is None else self.transfers.following(task, spool)
 
     # Downloading
 

@@ -19,6 +19,7 @@ from slipstream.jobs.given_back import Attempts
 from slipstream.jobs.groups import worker_options
 from slipstream.jobs.handed import handed
 from slipstream.jobs.plan import Planner
+from slipstream.jobs.progress import Transfers
 from slipstream.jobs.provision import ensure_topics
 from slipstream.jobs.reporter import Reporter
 from slipstream.jobs.settings import JobSettings
@@ -60,6 +61,7 @@ class Worker:
             burials = Burials(bus, found.dlq.topic, reporter)
             runner = self._runner = TaskRunner(bus, settings, self._planner, fetcher, reporter, burials)
             await ensure_topics(bus, found)
+            runner.transfers = await stack.enter_async_context(Transfers(reporter).running())
             runner.controls = await stack.enter_async_context(
                 Controls(bus, found.control.topic, runner.stop_cancelled).running()
             )

@@ -45,6 +45,12 @@ def test_it_is_watched_to_its_end(open_page: OpenPage, held: Site) -> None:
     expect(resource(page, "dog")).to_contain_text(f"127.0.0.1:{held.files.port}")
 
 
+def test_bytes_are_shown_while_a_file_is_under_way(open_page: OpenPage, held: Site) -> None:
+    job = held.job({"cat": "/ok/2048", "film": "/hang-body/film"})
+    progress = open_page(held.base, f"#/jobs/{job}").get_by_role("region", name="progress")
+    expect(progress).to_contain_text("2.0 KiB stored, 6 B under way")
+
+
 def test_the_log_is_filtered_by_level_and_words(open_page: OpenPage, site: Site) -> None:
     job = site.job({"good": "/ok/100", "gone": "/status/404", "sad": "/status/503"})
     page = open_page(site.base, f"#/jobs/{job}")

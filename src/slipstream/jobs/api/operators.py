@@ -83,12 +83,12 @@ class Operators:
         )
         last = jobs[-1] if len(jobs) == asked.limit else None
         following = f"{last.created_ms}.{last.job_id}" if last is not None else None
-        jobs = [self._with_lost(job) for job in jobs]
+        jobs = [self._live(job) for job in jobs]
         return json_answer({"jobs": jobs, "next": following, "counts": self._service.ledger.counts()})
 
     async def job(self, request: Request) -> Response:
         asked = _query(request, JobQuery)
-        job = self._with_lost(self._job(request))
+        job = self._live(self._job(request))
         answer: dict[str, Any] = msgspec.structs.asdict(job)
         if asked.resources:
             answer["resources"] = self._service.ledger.resources(job.job_id)
@@ -148,9 +148,10 @@ class Operators:
         job = self._job(request)
         return json_answer({"job_id": job.job_id, "tasks": await self._service.requeue(job.job_id)})
 
-    def _with_lost(self, job: JobSnapshot) -> JobSnapshot:
+    def _live(self, job: JobSnapshot) -> JobSnapshot:
+        """Add what only this process knows: lost tasks, and the progress of downloads under way."""
         lost = self._service.lost.jobs.get(job.job_id, 0)
-        return msgspec.structs.replace(job, lost_tasks=lost) if lost else job
+        return self._service.progress.of(msgspec.structs.replace(job, lost_tasks=lost) if lost else job)
 
     async def cleanup(self, request: Request) -> Response:
         asked = await self._body(request, CleanupRequest)

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from slipstream.jobs.controls import Held
 from slipstream.jobs.job_id import made_at_ms
 from slipstream.jobs.ledger.snapshot import ENDED, JobSnapshot, Rank, State, state_of
-from slipstream.jobs.ledger.telling import Told
+from slipstream.jobs.ledger.telling import Told, number_in
 
 COLUMNS = (
     "job_id, job_type, tenant, manifest_key, declared, known, begun, counted_completed, counted_failed, "
     "told_ms, told_completed, told_failed, error_code, error_message, error_ms, log_partition, log_offset, "
-    "created_ms, updated_ms, state, untold, unfinalized, held, held_ms"
+    "created_ms, updated_ms, state, untold, unfinalized, held, held_ms, bytes"
 )
 
 TEXT_CHARS_MAX = 1_000
@@ -57,6 +57,8 @@ class Row(msgspec.Struct, gc=False):
     """Whether operators have cancelled or paused it."""
     held_ms: int = -1
     """When they last said so."""
+    bytes: int = 0
+    """Size of the resources that were stored."""
 
     @property
     def total(self) -> int:
@@ -87,6 +89,7 @@ class Row(msgspec.Struct, gc=False):
             log_partition=self.log_partition,
             created_ms=self.created_ms,
             updated_ms=self.updated_ms,
+            bytes_stored=self.bytes,
         )
 
 
@@ -193,6 +196,7 @@ def _fold_job(cursor: sqlite3.Cursor, row: Row, heard: list[Told]) -> bool:
         now = _resource(row.job_id, told)
         if before is None or _order(now) > _order(before):
             _count(row, told, -1 if before is None else before[2])
+            row.bytes += now[4] - (0 if before is None else before[4])
             known[told.resource_id] = news[told.resource_id] = now
     cursor.executemany(
         f"REPLACE INTO resources ({RESOURCE}) VALUES ({', '.join('?' * len(RESOURCE.split(', ')))})", news.values()
@@ -245,12 +249,12 @@ def _resource(job_id: str, told: Told) -> _Resource:
         told.resource_id,
         int(told.rank),
         _short(get("key")),
-        _number(get("bytes")),
+        number_in(told.fields, "bytes"),
         _short(get("sha256")),
         _short(get("mime")),
         _short(get("code")),
         _short(told.message) if told.rank == Rank.FAILED else "",
-        _number(get("attempts")),
+        number_in(told.fields, "attempts"),
         told.at_ms,
         _short(get("storage")),
     )
@@ -336,7 +340,3 @@ def _count_known(cursor: sqlite3.Cursor, job_id: str) -> int:
 
 def _short(text: str | None) -> str:
     return text[:TEXT_CHARS_MAX] if text else ""
-
-
-def _number(text: str | None) -> int:
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else 0

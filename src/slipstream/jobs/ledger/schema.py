@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-VERSION = 2
+VERSION = 3
 APPLICATION = int.from_bytes(b"jobs", "big")
 """In the header of the file, where SQLite has a place for it."""
 
@@ -19,7 +19,8 @@ SCHEMA = (
         log_partition INTEGER NOT NULL DEFAULT 0, log_offset INTEGER NOT NULL DEFAULT -1,
         created_ms INTEGER NOT NULL, updated_ms INTEGER NOT NULL,
         untold INTEGER NOT NULL DEFAULT 0, unfinalized INTEGER NOT NULL DEFAULT 0,
-        held TEXT NOT NULL DEFAULT '', held_ms INTEGER NOT NULL DEFAULT -1) WITHOUT ROWID""",
+        held TEXT NOT NULL DEFAULT '', held_ms INTEGER NOT NULL DEFAULT -1,
+        bytes INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID""",
     "CREATE INDEX jobs_by_time ON jobs (created_ms, job_id)",
     "CREATE INDEX jobs_by_state ON jobs (state, created_ms, job_id)",
     "CREATE INDEX jobs_by_update ON jobs (updated_ms)",
@@ -56,6 +57,10 @@ UPGRADES = {
     1: (
         "ALTER TABLE jobs ADD COLUMN held TEXT NOT NULL DEFAULT ''",
         "ALTER TABLE jobs ADD COLUMN held_ms INTEGER NOT NULL DEFAULT -1",
+    ),
+    2: (
+        "ALTER TABLE jobs ADD COLUMN bytes INTEGER NOT NULL DEFAULT 0",
+        "UPDATE jobs SET bytes = (SELECT coalesce(sum(size), 0) FROM resources WHERE resources.job_id = jobs.job_id)",
     ),
 }
 """By the version of a file, the statements that make the next one of it."""

@@ -17,6 +17,8 @@ STEP = "step"
 TENANT = "tenant"
 """In every log of a task that has one: who adds logs up by tenant has nothing else to go by."""
 STARTED, DOWNLOADED, STORED, RETRY, FAILED = "started", "downloaded", "stored", "retry", "failed"
+PROGRESS = "progress"
+"""The step of a report about a job's downloads under way. It is about no single resource, and the ledger keeps none."""
 
 AT_MS_MAX = 2**53
 """Whatever a stranger says: the ledger has room for it, and so has every reader of JSON."""
@@ -47,6 +49,12 @@ def told(log: JobLog, offset: int) -> Told | None:
         return None
     at_ms = min(log.timestamp_ms, AT_MS_MAX)
     return Told(log.job_id, log.resource_id, rank, offset, at_ms, log.fields, log.message)
+
+
+def number_in(fields: Mapping[str, str], name: str) -> int:
+    """Return a field's value; 0 for what is no number that the ledger has room for."""
+    text = fields.get(name)
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else 0
 
 
 def started_fields(task: DownloadTask) -> dict[str, str]:

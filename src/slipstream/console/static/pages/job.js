@@ -10,7 +10,7 @@ import { copyButton, curl } from "../parts/copy.js";
 import { meaningOf } from "../parts/failure_codes.js";
 import { jobActions } from "../parts/job_actions.js";
 import { jobLog } from "../parts/job_log.js";
-import { ENDED, jobTag, progress, progressWords } from "../parts/job_progress.js";
+import { ENDED, jobTag, progress, progressWords, transferWords } from "../parts/job_progress.js";
 import { errorBox } from "../parts/notice.js";
 import { deal } from "../parts/replay.js";
 import { since } from "../parts/since.js";
@@ -109,7 +109,6 @@ export function hostOf(url) {
 function head(job, { letters, hosts, address, again }) {
   const isOver = ENDED.has(job.state);
   const failed = (job.resources ?? []).filter((each) => each.state === "failed");
-  const stored = (job.resources ?? []).reduce((sum, each) => sum + (each.state === "completed" ? each.size : 0), 0);
   return [
     h(
       "p",
@@ -124,7 +123,7 @@ function head(job, { letters, hosts, address, again }) {
       "section",
       { class: "card job-progress", "aria-label": "progress" },
       h("p", { class: "unseen", role: "status" }, `job ${job.state}`), // the words below count: they would be read aloud every second
-      h("p", { class: "job-words" }, progressWords(job), stored ? h("span", { class: "soft" }, ` · ${bytes(stored)}`) : null),
+      h("p", { class: "job-words" }, progressWords(job), transferWords(job) ? h("span", { class: "soft" }, ` · ${transferWords(job)}`) : null),
       progress(job),
       jobActions(job, again),
       job.resources_failed

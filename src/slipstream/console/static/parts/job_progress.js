@@ -1,7 +1,7 @@
 // How far a job is: stored, failed, and the rest.
 
 import { h } from "../lib/dom.js";
-import { count } from "../lib/format.js";
+import { bytes, count, span } from "../lib/format.js";
 import { bar } from "./bar.js";
 
 const STATES = {
@@ -30,6 +30,18 @@ export function progress(job) {
     ],
     progressWords(job),
   );
+}
+
+/** The bytes of a job, and while something is under way its speed and the time that is left. */
+export function transferWords(job) {
+  return [
+    job.bytes_stored ? `${bytes(job.bytes_stored)} stored` : "",
+    job.bytes_under_way ? `${bytes(job.bytes_under_way)} under way` : "",
+    job.bytes_per_s ? `${bytes(job.bytes_per_s)}/s` : "",
+    Number.isInteger(job.remaining_s) ? `about ${span(job.remaining_s * 1000)} left` : "",
+  ]
+    .filter(Boolean)
+    .join(", ");
 }
 
 export function progressWords(job) {
