@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, Literal
@@ -18,7 +19,7 @@ from slipstream.jobs.dead_letters import DeadLetters
 from slipstream.jobs.errors import JobsError
 from slipstream.jobs.handler import Handlers
 from slipstream.jobs.ingress import Ingress
-from slipstream.jobs.keys import is_resource_key, manifest_key
+from slipstream.jobs.keys import RESOURCES, is_resource_key, manifest_key
 from slipstream.jobs.ledger import JobSnapshot, Ledger, open_ledger
 from slipstream.jobs.listener import Listener
 from slipstream.jobs.log_tail import LogTail
@@ -39,6 +40,8 @@ log = logging.getLogger(__name__)
 
 HEALTH_S = 5.0
 FORGET_EVERY_S = 3600.0
+UPLOAD_KEPT_S = 24 * 3600.0
+"""Age from which an upload in parts is abandoned, in seconds; at least twice JOBS_UPLOAD_TIMEOUT_MS."""
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -67,6 +70,7 @@ class Service:
         self.ledger = ledger
         self.settings = settings
         self._storages = storages
+        self._config = config
         self._streams = streams(settings.namespace)
         handlers = Handlers(config)
         self.ingress = Ingress(bus, ledger, storages, handlers, settings)
@@ -149,7 +153,27 @@ class Service:
                     log.info("%d jobs were forgotten (JOBS_KEEP_MS)", forgotten)
             except JobsError as error:
                 log.warning("old jobs cannot be forgotten: %s", error)
+            await self.abort_uploads()
             await asyncio.sleep(FORGET_EVERY_S)
+
+    async def abort_uploads(self) -> None:
+        """Abort multipart uploads that workers have begun for jobs of this ledger and never completed."""
+        kept_s = max(UPLOAD_KEPT_S, 2 * self.settings.upload_timeout_ms / 1000)
+        before = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=kept_s)
+        for storage in self._storages:
+            try:
+                if aborted := await storage.abort_uploads(f"{RESOURCES}/", before, self._is_ours):
+                    log.info("%d uploads to %s that were never completed were aborted", aborted, storage.shown)
+            except JobsError as error:
+                log.warning("%s", error)
+
+    def _is_ours(self, key: str) -> bool:
+        """Whether a job of this ledger, or of a type with a key_prefix, stores there: others may use the bucket too."""
+        place, *parts = key.split("/")[:-1]
+        prefixes = (kind.key_prefix.strip("/") for kind in self._config.types.values())
+        if place != RESOURCES or not parts:
+            return False
+        return any(each and "/".join(parts) == each for each in prefixes) or self.ledger.job(parts[-1]) is not None
 
     async def _check_ledger(self) -> None:
         self.ledger.counts()

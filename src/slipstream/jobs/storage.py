@@ -7,18 +7,19 @@ import datetime as dt
 import os
 import re
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import BaseError, NotFoundError, PermissionDeniedError, UnauthenticatedError
-from obstore.store import LocalStore, ObjectStore, from_url
+from obstore.store import LocalStore, ObjectStore, S3Store, from_url
 
 from slipstream.jobs.config import JobConfig, StorageConfig
 from slipstream.jobs.errors import InvalidJobs, JobsError
 from slipstream.jobs.folder import Folder, sweep
+from slipstream.jobs.uploads import UploadsUnavailable, abort_uploads, bucket_of
 
 if TYPE_CHECKING:
     from obstore.store import RetryConfig
@@ -112,6 +113,22 @@ class Storage:
         if self._path is not None:
             await asyncio.to_thread(sweep, self._path / key)
 
+    async def abort_uploads(self, prefix: str, before: dt.datetime, is_ours: Callable[[str], bool]) -> int | None:
+        """Abort the multipart uploads below the prefix that were begun before and never completed; return how many.
+
+        None where that cannot be done: in stores other than S3, and without static credentials. Raises StorageFailed.
+        """
+        if not isinstance(self._store, S3Store):
+            return None
+        bucket = bucket_of(dict(self._store.config))
+        if bucket is None:
+            return None
+        root = f"{str(self._store.prefix).strip('/')}/" if self._store.prefix else ""
+        try:
+            return await abort_uploads(bucket, root + prefix, before, lambda key: is_ours(key.removeprefix(root)))
+        except UploadsUnavailable as error:
+            raise StorageFailed(str(error)) from error
+
     async def keys(self, prefix: str) -> AsyncIterator[str]:
         """Of everything below the prefix. Raises StorageFailed."""
         try:
@@ -160,6 +177,9 @@ class Storages:
     @property
     def default(self) -> Storage:
         return self._by_name[DEFAULT]
+
+    def __iter__(self) -> Iterator[Storage]:
+        return iter(self._by_name.values())
 
     def find(self, name: str) -> Storage | None:
         return self._by_name.get(name)
