@@ -72,7 +72,10 @@ async def test_the_service_aborts_old_uploads_of_its_own_jobs_and_no_others(
         await lab.service.abort_uploads()
         assert left(s3) == sorted(others)
         assert f"2 uploads to s3://{BUCKET} that were never completed were aborted" in caplog.text
-        assert s3.keys() == [f"manifests/crawl/{job_id}/metadata.json", f"resources/crawl/{job_id}/a"]
+        stored = [f"manifests/crawl/{job_id}/metadata.json", f"resources/crawl/{job_id}/a"]
+        assert s3.keys() == stored
+        for key in stored:
+            s3.client.delete_object(Bucket=BUCKET, Key=key)  # moto keeps its buckets for all tests of a process
 
 
 @in_loop
