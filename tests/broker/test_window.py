@@ -199,12 +199,11 @@ def test_a_message_that_kills_every_worker_still_dies() -> None:
     kills = 0
     for _ in range(200):
         consumer = sim.attach(lease_ms=LEASE_MS)
-        while taken := sim.take():
-            if 0 in [offset for offset, _, _ in taken]:
-                kills += 1
-                break
-            for offset, _, _ in taken:
-                sim.ack(offset)
+        queue = deque(offset for offset, _, _ in sim.take())
+        while queue and queue[0]:
+            sim.ack(queue.popleft())
+            queue += [offset for offset, _, _ in sim.take()]
+        kills += bool(queue)
         sim.broker.detach(sim.now_ms, consumer)
         sim.advance(LEASE_MS)
     assert kills == 4
@@ -261,6 +260,27 @@ def test_a_pull_gets_less_after_leases_of_the_one_before_ran_out() -> None:
         sim.ack(offset)
     sim.pull(credit=20, lease_ms=LEASE_MS)
     assert len(sim.take()) == 10
+
+
+def test_what_waited_behind_a_message_that_hangs_its_stream_has_not_been_attempted() -> None:
+    sim = stored(3, retry=RetryPolicy(max_attempts=1))
+    sim.attach(lease_ms=LEASE_MS)
+    sim.advance(LEASE_MS)
+    letters = sim.broker.topic("dlq.t").partitions[0]
+    assert [letters.log.read(index).value for index in range(letters.count)] == [b"v"], "the first one had its attempt"
+    assert sim.broker.group("t", "g").progress[0].lag == 2
+
+
+def test_after_a_seek_nothing_is_held_against_a_parked_stream() -> None:
+    sim = stored(3)
+    consumer = sim.attach(lease_ms=LEASE_MS)
+    sim.advance(LEASE_MS)
+    assert consumer.group.parked == 1
+    sim.take()
+    sim.broker.seek(sim.now_ms, "t", "g", lambda partition: partition.first_index)
+    sim.commit()
+    assert {attempts for _, attempts, _ in sim.take()} == {1}
+    assert consumer.group.parked == 0
 
 
 # Retries that wait

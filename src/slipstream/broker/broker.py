@@ -39,7 +39,7 @@ from slipstream.broker.operations import Operations
 from slipstream.broker.snapshot import restore_snapshot, take_snapshot
 from slipstream.broker.state import LogFactory, State
 from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, Topic, TopicOverrides
-from slipstream.broker.window import WINDOW_MAX, WINDOW_START, Window
+from slipstream.broker.window import WINDOW_MAX, Window
 from slipstream.record import LogUnreadable
 
 
@@ -196,7 +196,7 @@ class Broker:
         if credit is not None:
             credit = min(credit, group.pull_limits.get(owner, credit))
         elif prefetch or self.config.pace_streams:
-            window = Window(prefetch, start=1 if now_ms < group.fragile_until_ms else WINDOW_START)
+            window = Window(prefetch)
         window_bytes = window_bytes or self.config.stream_window_bytes
         consumer = Consumer(group, owner, lease_ms, credit, sink, window_bytes, window, retry)
         group.consumers.append(consumer)
@@ -463,6 +463,8 @@ class Broker:
             self.effects.changes.append(encode_change(change))
             self.state.group_moved(change)
             group.waiting[group.progress[move.partition]] = None
+        for consumer in group.consumers:
+            group.heard_from(consumer.owner)  # what they let run out is not held against them any more
         self._lower_floors(topic)
         self._consumed(group, now_ms)
         return group

@@ -37,10 +37,8 @@ ACK_TIMEOUT = "ack_timeout"
 TIMERS_KEPT = 256
 """Replaced timers that may lie about before they are cleared away."""
 
-FRAGILE_MS = 10 * 60_000
-"""How long new streams of a group start with one message, after a stream of it ended with leases that ran out: a
-message that kills its workers then takes no others with it."""
-
+BLAMED_MAX = 16
+"""Streams that a message remembers to have been blamed for."""
 
 _DELIVERED, _NOTHING, _NO_CONSUMER = range(3)
 """What came of looking for one message to deliver in a partition. After `_NOTHING` an ack, a timer or a new message
@@ -473,27 +471,39 @@ class Dispatcher:
         consumer = lease.consumer
         excused = False
         if consumer is not None and consumer.window is not None:
-            group = consumer.group
-            if not consumer.attached:
-                group.fragile_until_ms = now_ms + FRAGILE_MS
-            elif lease.sequence > consumer.settled_to:
+            if consumer.attached and lease.sequence > consumer.settled_to:
                 until_ms = consumer.last_sign_ms + consumer.lease_ms
                 if until_ms > now_ms:
-                    change = Extended(group.id, progress.partition.number, lease.offset, until_ms)
+                    change = Extended(consumer.group.id, progress.partition.number, lease.offset, until_ms)
                     self.effects.changes.append(encode_change(change))
                     self.state.extended(change)
                     return
-                excused = consumer in lease.blamed
-                if not excused:
-                    lease.blamed += (consumer,)
-                self._park(consumer, lease, now_ms)
+                excused = self._excuses(consumer, lease)
+                self._park(consumer, now_ms)
+            elif not consumer.attached:
+                excused = self._excuses(consumer, lease)
             consumer.window.expired()
         elif consumer is not None and consumer.credit is not None:
             consumer.group.pull_ran_out(consumer)
         self.fail(progress, lease, ACK_TIMEOUT, now_ms, released=False, excused=excused)
 
-    def _park(self, consumer: Consumer, lease: Lease, now_ms: int) -> None:
-        if consumer.park(lease, now_ms):
+    def _excuses(self, consumer: Consumer, lease: Lease) -> bool:
+        """Return whether this attempt does not count, because a stream that fell silent or ended had not come to it.
+
+        Of all that such a stream held, only the message it got first counts, and once for each stream: a message that
+        kills or hangs its workers dies, and takes none of those behind it with it.
+        """
+        if lease.sequence > consumer.silent_to:  # the first of those that run out together
+            consumer.fall_silent()
+        if lease.sequence and lease.sequence != consumer.suspect:
+            return True
+        if consumer in lease.blamed:
+            return True
+        lease.blamed = (*lease.blamed[1 - BLAMED_MAX :], consumer)
+        return False
+
+    def _park(self, consumer: Consumer, now_ms: int) -> None:
+        if consumer.park(now_ms):
             group = consumer.group
             group.parked += 1
             log.warning(

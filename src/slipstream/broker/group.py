@@ -128,6 +128,7 @@ class Consumer:
         "silent_rounds",
         "silent_to",
         "sink",
+        "suspect",
         "unsent_bytes",
         "window",
         "window_bytes",
@@ -179,6 +180,8 @@ class Consumer:
         """How often in a row it let leases run out in silence."""
         self.silent_to = 0
         """The highest `Lease.sequence` when that happened last."""
+        self.suspect = 0
+        """The `Lease.sequence` of the message that it got first of those."""
 
     @property
     def ready(self) -> bool:
@@ -197,16 +200,19 @@ class Consumer:
         """
         return self.credit is None or self.unsent_bytes == 0 or self.unsent_bytes + size <= self.window_bytes
 
-    def park(self, lease: Lease, now_ms: int) -> bool:
-        """Give it nothing new, because it let this lease run out in silence; return whether it was not parked before.
+    def fall_silent(self) -> None:
+        """Begin a round of leases that run out in silence: the message it got first is the one it may hang on."""
+        self.silent_to = self.delivered
+        self.silent_rounds += 1
+        held = (lease for progress in self.group.progress for lease in progress.leases.values())
+        self.suspect = min((lease.sequence for lease in held if lease.consumer is self), default=0)
+
+    def park(self, now_ms: int) -> bool:
+        """Give it nothing new, because it let leases run out in silence; return whether it was not parked before.
 
         What it let run out is offered to it again: at once the first time, as DriftQ does, and then after pauses that
         double.
         """
-        if lease.sequence <= self.silent_to:
-            return False  # one of those that ran out together
-        self.silent_to = self.delivered
-        self.silent_rounds += 1
         pause_ms = 0 if self.silent_rounds == 1 else self.lease_ms << min(self.silent_rounds - 2, 20)
         self.probe_at_ms = now_ms + min(pause_ms, PROBE_PAUSE_MS_MAX)
         if self.parked_ms is not None:
@@ -452,7 +458,6 @@ class Group:
 
     __slots__ = (
         "consumers",
-        "fragile_until_ms",
         "has_progress",
         "id",
         "last_seen_ms",
@@ -483,8 +488,6 @@ class Group:
         """How many of `consumers` are parked."""
         self.pull_limits: dict[str, int] = {}
         """By owner: how many messages one pull gets, after leases of a pull ran out."""
-        self.fragile_until_ms = 0
-        """Until then a new stream starts with one message: one before it ended with leases that ran out."""
         self.last_seen_ms = 0
         self.resumed_ms = 0
         """When the broker was last started."""

@@ -21,10 +21,10 @@ class Window:
 
     __slots__ = ("_rate", "fixed", "limit", "settled")
 
-    def __init__(self, fixed: int = 0, start: int = WINDOW_START) -> None:
+    def __init__(self, fixed: int = 0) -> None:
         self.fixed = fixed > 0
         """The client asked for this many (`prefetch`); nothing is measured then."""
-        self.limit = fixed or start
+        self.limit = fixed or WINDOW_START
         self.settled = 0
         """Messages settled so far; a delivery remembers it, to know later how many were settled since."""
         self._rate = 0.0

@@ -310,6 +310,9 @@ class Engine:
 
     def detach(self, consumer: Consumer) -> None:
         self.broker.detach(self.now_ms(), consumer)
+        consumer.sink = (
+            None  # messages that wait for another attempt keep the consumer, and must not keep its connection
+        )
 
     def reopen(self, consumer: Consumer) -> None:
         """The consumer keeps up again."""
@@ -501,7 +504,9 @@ class Engine:
         for delivery in deliveries:
             by_consumer.setdefault(delivery.consumer, []).append(delivery)
         for consumer, batch in by_consumer.items():
-            sink: Sink = consumer.sink  # type: ignore[assignment]
+            sink: Sink | None = consumer.sink  # type: ignore[assignment]
+            if sink is None:
+                continue  # it has gone meanwhile: the leases run out
             try:
                 sink.deliver(batch)
             except Exception:
