@@ -57,7 +57,7 @@ def test_alone_it_starts_what_it_needs_makes_the_tables_and_leaves_nothing_runni
     said = demo(tmp_path)
     assert said.process.returncode == 0, said.said
     run = run_of(said)
-    assert "downloads: 11 stored, 2 of them after a retry, 2 could not be had" in said.said
+    assert "downloads: 11 stored, 3 of them after a retry, 2 could not be had" in said.said
     assert "18 billed, two dead letters in dlq.demo.orders" in said.said
     assert f"a dead letter was sent back, and order {BAD} is billed" in said.said
     assert "3 jobs and 12 slips are in the tables" in said.said

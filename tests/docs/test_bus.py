@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -16,6 +18,13 @@ from tests.docs.pages import BUS, TOUR, blocks, rows, section
 from tests.server_process import ServerProcess
 
 
+async def a_dead_letter_of(bus: Any) -> None:
+    """Wait until the message that an earlier fragment rejects has become a dead letter."""
+    async with asyncio.timeout(30):
+        while not [letter async for letter in bus.dead_letters.list("orders")]:
+            await asyncio.sleep(0.05)
+
+
 @in_loop
 async def test_the_fragments_run_and_print_what_stands_there(
     server: ServerProcess, monkeypatch: pytest.MonkeyPatch
@@ -25,6 +34,8 @@ async def test_the_fragments_run_and_print_what_stands_there(
     namespace: dict[str, object] = {}
     for example in examples(BUS):
         if example.language == "python":
+            if "bus.dead_letters.list" in example.text:
+                await a_dead_letter_of(namespace["bus"])
             await run_fragment(example, BUS, server, namespace)
     await namespace["bus"].close()  # type: ignore[attr-defined]
 
