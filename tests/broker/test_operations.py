@@ -242,6 +242,28 @@ def test_all_leases_of_an_owner_are_released_at_once() -> None:
         operations(sim).release_owner(sim.now_ms, "o", "", "g")
 
 
+def test_an_owner_that_is_still_connected_has_nothing_released_twice() -> None:
+    sim = Simulator()
+    sim.create(partitions=2)
+    for partition in (0, 1):
+        for _ in range(20):
+            sim.produce(envelope={"partition_override": partition})
+    sim.attach("o", lease_ms=HOUR_MS)
+    held = len(sim.take())
+    counted = operations(sim).release_owner(sim.now_ms, "o")
+    sim.commit()
+    assert list(counted.values()) == [held]
+    again = sim.take()
+    assert len({offset for offset, _, _ in again}) == len(again) == held
+
+
+def test_a_retry_at_once_does_not_make_an_attempt_of_a_delivery_that_was_none() -> None:
+    sim = started()
+    sim.nack(0, delay_ms=HOUR_MS, counted=False)
+    operate(sim, operations(sim).retry)
+    assert [attempts for _, attempts, _ in sim.take()] == [1]
+
+
 # What there is to help
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections import deque
 from typing import Any
 
@@ -240,6 +241,127 @@ def test_with_pacing_off_a_stream_gets_what_the_partition_allows_and_is_never_pa
     sim.advance(100)
     assert len(sim.take()) == 50
     assert consumer.parked_ms is None
+    asked = sim.broker.attach(sim.now_ms, "t", "asked", "o", LEASE_MS, prefetch=4)
+    sim.commit()
+    sim.take()
+    sim.advance(LEASE_MS)
+    assert asked.held == 4
+    assert asked.parked_ms is None
+
+
+def test_a_stream_that_falls_silent_again_after_a_late_ack_gets_its_messages_again() -> None:
+    """Of two messages that ran out at different times, the ack of the first came between."""
+    sim = stored(1)
+    sim.attach(lease_ms=LEASE_MS)
+    sim.advance(LEASE_MS - 100)
+    sim.produce()
+    sim.advance(100)
+    sim.advance(50)
+    sim.ack(0)
+    sim.take()
+    for _ in range(10):
+        sim.advance(1_000)
+    assert {offset for offset, _, _ in sim.take()} == {1}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_worker_that_is_now_and_then_slower_than_its_lease_gets_everything_done(seed: int) -> None:
+    chance = random.Random(seed)
+    sim = Simulator()
+    sim.create()
+    sim.attach(lease_ms=LEASE_MS)
+    queue: deque[int] = deque()
+    for _ in range(1_000):
+        if chance.random() < 0.5:
+            sim.produce()
+        queue += [offset for offset, _, _ in sim.take()]
+        if queue:
+            for _ in range(chance.choice([1, 2, 5, 15, 25])):
+                sim.advance(100)
+            sim.ack(queue.popleft())
+    for _ in range(2_000):
+        sim.advance(100)
+        for offset, _, _ in sim.take():
+            sim.ack(offset)
+    assert sim.broker.group("t", "g").progress[0].lag == 0
+
+
+def test_a_parked_stream_is_offered_what_ran_out_whatever_waits_in_other_partitions() -> None:
+    sim = Simulator()
+    sim.create(partitions=2)
+    sim.attach(lease_ms=LEASE_MS)
+    sim.produce(envelope={"partition_override": 1})
+    sim.take()
+    sim.advance(LEASE_MS)
+    sim.produce(envelope={"partition_override": 0})
+    for _ in range(60):
+        sim.advance(1_000)
+    taken = [offset for offset, _, _ in sim.take()]
+    assert set(taken) == {0}, "and nothing new"
+    assert len(taken) > 3
+
+
+def test_a_parked_stream_is_offered_what_a_consumer_that_has_gone_let_run_out() -> None:
+    sim = stored(1)
+    gone = sim.attach("gone", lease_ms=3 * LEASE_MS)
+    sim.broker.detach(sim.now_ms, gone)
+    sim.attach(lease_ms=LEASE_MS)
+    sim.produce()
+    sim.take()
+    for _ in range(60):
+        sim.advance(1_000)
+    assert {offset for offset, _, _ in sim.take()} == {0, 1}
+
+
+def test_a_sign_of_life_wakes_the_stream_it_came_from_and_no_other_of_its_owner(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A connection that is half open shares the owner's name with the one that replaced it."""
+    sim = stored(0)
+    half_open = sim.attach(lease_ms=LEASE_MS)
+    works = sim.attach(lease_ms=LEASE_MS)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(100):
+            sim.produce()
+            sim.produce()
+            for delivery in sim.delivered:
+                if delivery.consumer is works:
+                    sim.ack(delivery.record.offset)
+            sim.take()
+            sim.advance(500)
+    assert half_open.parked_ms is not None
+    assert len([each for each in caplog.records if "is parked" in each.message]) == 1
+
+
+@pytest.mark.parametrize("ends", ["with its stream", "with the broker"])
+def test_of_what_was_on_lease_at_an_end_one_message_counts_as_attempted(ends: str) -> None:
+    sim = stored(16, retry=RetryPolicy(max_attempts=1))
+    consumer = sim.attach(lease_ms=LEASE_MS)
+    if ends == "with the broker":
+        sim.crash()
+    else:
+        sim.broker.detach(sim.now_ms, consumer)
+    sim.advance(LEASE_MS)
+    assert sim.broker.topic("dlq.t").partitions[0].count == 1
+    assert sim.broker.group("t", "g").progress[0].lag == 15
+
+
+@pytest.mark.parametrize("sign", ["ack", "extend"])
+def test_what_a_slow_stream_does_not_come_to_goes_to_one_that_is_free(sign: str) -> None:
+    sim = stored(16, retry=RetryPolicy(max_attempts=1))
+    sim.attach("slow", lease_ms=LEASE_MS)
+    sim.attach("free", lease_ms=LEASE_MS)
+    sim.take()
+    sim.advance(LEASE_MS // 2)
+    if sign == "ack":
+        sim.ack(0, "slow")
+    else:
+        sim.broker.extend(sim.now_ms, "t", "g", 0, 0, "slow")
+        sim.commit()
+    sim.advance(LEASE_MS // 2)
+    first = {"ack": 3, "extend": 1}[sign]
+    assert {offset for offset, _, owner in sim.take() if owner == "free"} == set(range(first, 16))
+    assert "dlq.t" not in sim.broker.state.topics, "it has not been attempted"
 
 
 # Pulls

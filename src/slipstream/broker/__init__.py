@@ -30,8 +30,9 @@ from slipstream.broker.errors import (
     Unavailable,
 )
 from slipstream.broker.evidence import Attempt, Evidence
-from slipstream.broker.group import Consumer, Group, Lease, Progress
+from slipstream.broker.group import Consumer, Group, Progress
 from slipstream.broker.intake import Placement, group_addressed
+from slipstream.broker.lease import Lease
 from slipstream.broker.message import NewMessage
 from slipstream.broker.operations import OPERATIONS
 from slipstream.broker.parts import Part

@@ -30,9 +30,10 @@ from slipstream.broker.effects import Effects, Publications
 from slipstream.broker.envelope import LATEST_MS, RetryPolicy
 from slipstream.broker.errors import BrokerError, BrokerFull, FailedPrecondition, InvalidArgument, NotFound, Unavailable
 from slipstream.broker.expiry import Expiry
-from slipstream.broker.group import Consumer, Group, Lease, Progress
+from slipstream.broker.group import Consumer, Group, Progress
 from slipstream.broker.idempotency import Status
 from slipstream.broker.intake import Intake
+from slipstream.broker.lease import Lease
 from slipstream.broker.name import check_name
 from slipstream.broker.once import EffectsOnce
 from slipstream.broker.operations import Operations
@@ -263,12 +264,12 @@ class Broker:
             self._check_not_dead(progress, offset)
             self._heard_from(group, owner, now_ms)
             return
-        _note_settled(lease, now_ms, acked=True)
+        _note_settled(group, lease, now_ms, acked=True)
         progress.finish(offset, -1, 0)
         group.has_progress = True
         self.effects.changes.append(encode_change(Finished(group.id, partition, offset)))
         self.acked_total += 1
-        self._go_on(progress, owner, now_ms)
+        self._go_on(progress, now_ms)
 
     def ack_batch(
         self, now_ms: int, name: str, group_name: str, places: Sequence[PlaceT], owner: str
@@ -290,7 +291,7 @@ class Broker:
             except BrokerError as error:
                 failed.append((place, error))
                 continue
-            _note_settled(lease, now_ms, acked=True)
+            _note_settled(group, lease, now_ms, acked=True)
             progress.finish(offset, -1, 0)
             acked.setdefault(progress, []).append(offset)
         if len(failed) < len(places):
@@ -301,22 +302,20 @@ class Broker:
             self.effects.batched += len(offsets) - 1
             self.acked_total += len(offsets)
         for progress in acked:
-            self._go_on(progress, owner, now_ms)
+            self._go_on(progress, now_ms)
         return failed
 
-    def _go_on(self, progress: Progress, owner: str, now_ms: int) -> None:
+    def _go_on(self, progress: Progress, now_ms: int) -> None:
         """Deliver what has become possible because a consumer settled a message."""
         group = progress.group
-        if group.parked:
-            group.heard_from(owner)
         if progress.position < progress.partition.committed or progress.postponed:
             group.waiting[progress] = None
         if group.waiting:
             self.dispatcher.serve(group, now_ms)
 
-    def _heard_from(self, group: Group, owner: str, now_ms: int) -> None:
-        """Serve the streams of an owner that were parked: it is alive."""
-        if group.parked and group.heard_from(owner):
+    def _heard_from(self, group: Group, owner: str, now_ms: int, stream: Consumer | None = None) -> None:
+        """Serve the stream again if it was parked: it is alive."""
+        if group.parked and group.heard_from(owner, stream):
             self.dispatcher.serve(group, now_ms)
 
     def _check_not_dead(self, progress: Progress, offset: int) -> None:
@@ -354,7 +353,7 @@ class Broker:
             self._heard_from(progress.group, owner, now_ms)
             return
         self.nacked_total += 1
-        _note_settled(lease, now_ms, acked=False)
+        _note_settled(progress.group, lease, now_ms, acked=False)
         self.dispatcher.fail(
             progress,
             lease,
@@ -366,7 +365,7 @@ class Broker:
             traceback=traceback,
             counted=counted,
         )
-        self._go_on(progress, owner, now_ms)
+        self._go_on(progress, now_ms)
 
     def extend(
         self, now_ms: int, name: str, group_name: str, partition: int, offset: int, owner: str, lease_ms: int = 0
@@ -386,7 +385,7 @@ class Broker:
         if lease.consumer is not None:
             lease.consumer.last_sign_ms = now_ms
             lease.sequence = 0  # the consumer is at it: its time no longer depends on the messages before it
-        self._heard_from(progress.group, owner, now_ms)
+        self._heard_from(progress.group, owner, now_ms, lease.consumer)
         return until_ms
 
     def _find(self, name: str, group_name: str, number: int, offset: int, owner: str) -> tuple[Progress, Lease | None]:
@@ -576,9 +575,11 @@ class Broker:
                 self.dispatcher.restart_timer(progress, now_ms)
 
 
-def _note_settled(lease: Lease, now_ms: int, *, acked: bool) -> None:
+def _note_settled(group: Group, lease: Lease, now_ms: int, *, acked: bool) -> None:
     """Let the consumer of a message learn from its settlement how much it can hold."""
     consumer = lease.consumer
+    if group.parked:
+        group.heard_from(lease.owner, consumer)
     if consumer is None:
         return
     consumer.last_sign_ms = now_ms

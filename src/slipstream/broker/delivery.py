@@ -23,8 +23,9 @@ from slipstream.broker.effects import Delivery, Effects
 from slipstream.broker.envelope import LATEST_MS, DeadLetter, Envelope, Meta, RetryPolicy, decode_meta, encode_meta
 from slipstream.broker.errors import Unavailable
 from slipstream.broker.evidence import NO_EVIDENCE, EvidenceBudget, attempt_of, with_attempt
-from slipstream.broker.group import Consumer, Group, Lease, Progress
+from slipstream.broker.group import Consumer, Group, Progress
 from slipstream.broker.idempotency import Operation
+from slipstream.broker.lease import Lease
 from slipstream.broker.staged import StagedBatch
 from slipstream.broker.state import State
 from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, Topic
@@ -107,6 +108,7 @@ class Dispatcher:
 
     def _serve(self, group: Group, now_ms: int) -> None:
         waiting = group.waiting
+        passed: list[Progress] = []
         while waiting:
             progress = next(iter(waiting))
             turn = self._deliver_next(progress, now_ms)
@@ -115,8 +117,14 @@ class Dispatcher:
                     waiting.move_to_end(progress)
             elif turn == _NOTHING:
                 del waiting[progress]
+            elif group.parked:
+                # Nothing new for a parked stream, but another partition may have what it is to be offered again.
+                del waiting[progress]
+                passed.append(progress)
             else:
-                return
+                break
+        for progress in passed:
+            waiting[progress] = None
 
     def _deliver_next(self, progress: Progress, now_ms: int) -> int:
         group = progress.group
@@ -138,7 +146,7 @@ class Dispatcher:
                     return _NOTHING
             consumer = group.next_consumer()
             if consumer is None:
-                consumer = self._next_probe(progress, again, now_ms) if again is not None and group.parked else None
+                consumer = self._next_probe(progress, now_ms) if again is not None and group.parked else None
                 if consumer is None:
                     return _NO_CONSUMER
             index = again.index if again is not None else progress.position
@@ -154,11 +162,11 @@ class Dispatcher:
             else:
                 return self._deliver(progress, consumer, record, index, again, now_ms)
 
-    def _next_probe(self, progress: Progress, again: Lease, now_ms: int) -> Consumer | None:
-        """Return the parked stream that is offered this message again, or look for it when its pause is over."""
-        consumer = progress.group.next_probe(again, now_ms)
+    def _next_probe(self, progress: Progress, now_ms: int) -> Consumer | None:
+        """Return the parked stream that is offered a message again, or look for it when its pause is over."""
+        consumer = progress.group.next_probe(now_ms)
         if consumer is None:
-            probe_ms = progress.group.next_probe_ms(again.owner)
+            probe_ms = progress.group.next_probe_ms()
             if probe_ms is not None and probe_ms > now_ms:
                 self.set_timer(progress, probe_ms)
         return consumer
@@ -466,24 +474,33 @@ class Dispatcher:
         """End a lease whose time is over, or move its end where its stream has not come to it yet.
 
         A stream that settled something within the last lease and has not settled anything it got later is still busy
-        with what came before this message.
+        with what came before this message. What it will not come to within a lease goes to a consumer that is free.
         """
         consumer = lease.consumer
         excused = False
-        if consumer is not None and consumer.window is not None:
+        if not self.state.config.pace_streams:
+            pass
+        elif consumer is None:
+            excused = progress.group.is_behind_restored(lease)
+        elif consumer.window is not None:
             if consumer.attached and lease.sequence > consumer.settled_to:
                 until_ms = consumer.last_sign_ms + consumer.lease_ms
                 if until_ms > now_ms:
-                    change = Extended(consumer.group.id, progress.partition.number, lease.offset, until_ms)
-                    self.effects.changes.append(encode_change(change))
-                    self.state.extended(change)
+                    if consumer.reaches(lease) or not consumer.group.has_other_ready(consumer):
+                        change = Extended(consumer.group.id, progress.partition.number, lease.offset, until_ms)
+                        self.effects.changes.append(encode_change(change))
+                        self.state.extended(change)
+                    else:
+                        if not consumer.window.settled:
+                            consumer.window.expired()  # nothing has been measured that would have made it smaller
+                        self.fail(progress, lease, ACK_TIMEOUT, now_ms, released=False, delay_ms=0, excused=True)
                     return
                 excused = self._excuses(consumer, lease)
                 self._park(consumer, now_ms)
             elif not consumer.attached:
                 excused = self._excuses(consumer, lease)
             consumer.window.expired()
-        elif consumer is not None and consumer.credit is not None:
+        elif consumer.credit is not None:
             consumer.group.pull_ran_out(consumer)
         self.fail(progress, lease, ACK_TIMEOUT, now_ms, released=False, excused=excused)
 
@@ -493,7 +510,8 @@ class Dispatcher:
         Of all that such a stream held, only the message it got first counts, and once for each stream: a message that
         kills or hangs its workers dies, and takes none of those behind it with it.
         """
-        if lease.sequence > consumer.silent_to:  # the first of those that run out together
+        # The first of those that run out together; after a sign of life a new round begins.
+        if lease.sequence > consumer.silent_to or not consumer.silent_rounds:
             consumer.fall_silent()
         if lease.sequence and lease.sequence != consumer.suspect:
             return True

@@ -6,9 +6,9 @@ from collections import OrderedDict
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from slipstream.broker.evidence import NO_EVIDENCE
 from slipstream.broker.indexes import IndexSet
-from slipstream.broker.window import Window
+from slipstream.broker.lease import Lease
+from slipstream.broker.window import LEASE_SHARE, Window
 
 if TYPE_CHECKING:
     from slipstream.broker.envelope import RetryPolicy
@@ -19,89 +19,6 @@ PROBE_PAUSE_MS_MAX = 60_000
 
 PULL_LIMIT_MAX = 1 << 14
 PULL_LIMITS_MAX = 1_000
-
-
-class Lease:
-    """A message that was delivered and is not finished yet.
-
-    It stands in `Progress.leases` while its owner has it, and in `Progress.postponed` while it waits for its next
-    attempt.
-    """
-
-    __slots__ = (
-        "attempts",
-        "blamed",
-        "consumer",
-        "delivered_ms",
-        "evidence",
-        "excused",
-        "index",
-        "is_attempted",
-        "last_error",
-        "offset",
-        "owner",
-        "released",
-        "retry",
-        "sequence",
-        "settled_before",
-        "size",
-        "until_ms",
-    )
-
-    def __init__(
-        self,
-        offset: int,
-        index: int,
-        size: int,
-        attempts: int,
-        owner: str,
-        until_ms: int,
-        retry: RetryPolicy | None = None,
-    ) -> None:
-        self.offset = offset
-        self.index = index
-        self.size = size
-        self.attempts = attempts
-        """Deliveries so far; 0 while the message waits for its first."""
-        self.owner = owner
-        self.until_ms = until_ms
-        """When the lease runs out, or the next attempt is due."""
-        self.retry = retry
-        """The retry policy of the handler that took it, if it named one."""
-        self.last_error = ""
-        self.evidence = NO_EVIDENCE
-        """The attempts that failed."""
-        self.released = False
-        """The owner gave it back (nack); an expired lease is not released and still belongs to its owner (ruling 3)."""
-        self.is_attempted = True
-        """False once the owner gave it back without an attempt."""
-        self.excused = 0
-        """Attempts that do not count towards the limit: the consumer never got to the message."""
-        self.consumer: Consumer | None = None
-        """The consumer that got it. None after a restart."""
-        self.blamed: tuple[Consumer, ...] = ()
-        """Silent streams that have let it run out once: the next time in their hands does not count."""
-        self.delivered_ms = 0
-        """When the current attempt was delivered; 0 where a journal of an older version does not say."""
-        self.sequence = 0
-        """Its place in the order in which the consumer got its messages."""
-        self.settled_before = 0
-        """Messages that the consumer had settled when it got this one."""
-
-    @property
-    def next_attempt(self) -> int:
-        """The attempt number of the next delivery."""
-        return self.attempts + self.is_attempted
-
-    @property
-    def failures(self) -> int:
-        """Attempts that count towards the limit."""
-        return self.attempts - self.excused
-
-    def let_go(self) -> None:
-        """Free its place with the consumer that has it."""
-        if self.consumer is not None:
-            self.consumer.held -= 1
 
 
 class Consumer:
@@ -210,10 +127,9 @@ class Consumer:
     def park(self, now_ms: int) -> bool:
         """Give it nothing new, because it let leases run out in silence; return whether it was not parked before.
 
-        What it let run out is offered to it again: at once the first time, as DriftQ does, and then after pauses that
-        double.
+        What ran out is offered to it again: at once the first time, as DriftQ does, and then after pauses that double.
         """
-        pause_ms = 0 if self.silent_rounds == 1 else self.lease_ms << min(self.silent_rounds - 2, 20)
+        pause_ms = 0 if self.silent_rounds <= 1 else self.lease_ms << min(self.silent_rounds - 2, 20)
         self.probe_at_ms = now_ms + min(pause_ms, PROBE_PAUSE_MS_MAX)
         if self.parked_ms is not None:
             return False
@@ -225,14 +141,18 @@ class Consumer:
         self.parked_ms = None
         self.silent_rounds = 0
 
-    def may_be_probed(self, again: Lease, now_ms: int) -> bool:
-        """Return whether a parked stream may be offered this message again: all of them once, then one at a time."""
-        return (
-            self.open
-            and again.owner == self.owner
-            and self.probe_at_ms <= now_ms
-            and (self.silent_rounds == 1 or not self.held)
-        )
+    def may_be_probed(self, now_ms: int) -> bool:
+        """Return whether a parked stream may be offered a message again: as many as it may hold, then one at a time."""
+        held_max = self.window.limit if self.window is not None and self.silent_rounds == 1 else 1
+        return self.open and self.probe_at_ms <= now_ms and self.held < held_max
+
+    def reaches(self, lease: Lease) -> bool:
+        """Return whether a stream at work comes to this message within a lease, at the rate at which it settles."""
+        window = self.window
+        if window is None or window.fixed:
+            return True
+        reach = window.limit * LEASE_SHARE if window.settled else 1
+        return lease.sequence - self.settled_to <= reach
 
 
 class Progress:
@@ -467,6 +387,7 @@ class Group:
         "paused",
         "progress",
         "pull_limits",
+        "restored",
         "resumed_ms",
         "retry",
         "topic",
@@ -488,6 +409,8 @@ class Group:
         """How many of `consumers` are parked."""
         self.pull_limits: dict[str, int] = {}
         """By owner: how many messages one pull gets, after leases of a pull ran out."""
+        self.restored: dict[str, Lease] | None = None
+        """By owner: the message it got first of those on lease when the broker started. None until one runs out."""
         self.last_seen_ms = 0
         self.resumed_ms = 0
         """When the broker was last started."""
@@ -525,25 +448,51 @@ class Group:
                 return consumers[turn]
         return None
 
-    def next_probe(self, again: Lease, now_ms: int) -> Consumer | None:
-        """Return a parked stream that may be offered again what it let run out; only where there is no other."""
+    def next_probe(self, now_ms: int) -> Consumer | None:
+        """Return a parked stream that may be offered again what ran out; only where all are parked."""
         if self.parked < len(self.consumers):
             return None
-        return next((consumer for consumer in self.consumers if consumer.may_be_probed(again, now_ms)), None)
+        return next((consumer for consumer in self.consumers if consumer.may_be_probed(now_ms)), None)
 
-    def next_probe_ms(self, owner: str) -> int | None:
-        """Return when a parked stream of this owner may be offered a message again."""
+    def next_probe_ms(self) -> int | None:
+        """Return when a parked stream may be offered a message again."""
         if not self.parked or self.parked < len(self.consumers):
             return None
-        return min((c.probe_at_ms for c in self.consumers if c.owner == owner and not c.held), default=None)
+        return min((consumer.probe_at_ms for consumer in self.consumers if not consumer.held), default=None)
+
+    def has_other_ready(self, than: Consumer) -> bool:
+        """Return whether another consumer could take a message now."""
+        return any(consumer.ready for consumer in self.consumers if consumer is not than)
+
+    def is_behind_restored(self, lease: Lease) -> bool:
+        """Return whether its owner got another message first, of those that were on lease when the broker started.
+
+        Which stream had them is not known any more. So of all that an owner held, only that one counts as attempted.
+        """
+        if self.restored is None:
+            self.restored = {}
+            for progress in self.progress:
+                for held in progress.leases.values():
+                    first = self.restored.get(held.owner)
+                    if held.consumer is None and (first is None or held.order < first.order):
+                        self.restored[held.owner] = held
+        return self.restored.get(lease.owner) is not lease
 
     def can_take(self) -> bool:
         """Return whether some consumer is ready, and may be served."""
         return not self.paused and any(consumer.ready for consumer in self.consumers)
 
-    def heard_from(self, owner: str) -> bool:
-        """Unpark the streams of this owner: it has settled or extended something. Return whether there were any."""
-        woken = [consumer for consumer in self.consumers if consumer.owner == owner and consumer.parked_ms is not None]
+    def heard_from(self, owner: str, stream: Consumer | None = None) -> bool:
+        """Unpark the stream that settled or extended something; return whether it was parked.
+
+        Where it is not known which it was, or it has ended, those of its owner are meant.
+        """
+        is_known = stream is not None and stream.attached
+        woken = [
+            consumer
+            for consumer in self.consumers
+            if consumer.parked_ms is not None and (consumer is stream if is_known else consumer.owner == owner)
+        ]
         for consumer in woken:
             consumer.wake()
         self.parked -= len(woken)

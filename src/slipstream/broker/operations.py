@@ -13,7 +13,8 @@ from slipstream.broker.changes import Extended, Failed, Finished, Outcome, Postp
 from slipstream.broker.config import BrokerConfig
 from slipstream.broker.delivery import Dispatcher
 from slipstream.broker.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
-from slipstream.broker.group import Group, Lease, Progress
+from slipstream.broker.group import Group, Progress
+from slipstream.broker.lease import Lease
 from slipstream.broker.name import check_name
 from slipstream.broker.state import State
 from slipstream.record import LogUnreadable
@@ -133,7 +134,9 @@ class Operations:
                 if held:
                     released[group] += len(held)
                     self.totals["release"] += len(held)
-                    self.dispatcher.dispatch(progress, now_ms)
+        for group in released:  # only now: the owner may be connected, and would get what is released next
+            for progress in group.progress:
+                self.dispatcher.dispatch(progress, now_ms)
         return dict(released)
 
     def find(self, group: Group, partition: int, offset: int) -> Lease | None:
@@ -193,6 +196,7 @@ class Operations:
             now_ms,
             released,
             excused,
+            is_attempted=lease.is_attempted,
         )
         self._emit(change)
         self.state.failed(change)

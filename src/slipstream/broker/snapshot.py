@@ -13,9 +13,10 @@ from slipstream.broker.addressed import AddressedMessages
 from slipstream.broker.changes import GroupCreated, TopicCreated
 from slipstream.broker.envelope import RetryPolicy
 from slipstream.broker.evidence import NO_EVIDENCE, Evidence
-from slipstream.broker.group import Lease, Progress
+from slipstream.broker.group import Progress
 from slipstream.broker.idempotency import Status
 from slipstream.broker.indexes import IndexSet
+from slipstream.broker.lease import Lease
 from slipstream.broker.state import State
 from slipstream.broker.topic import Topic, TopicOverrides
 from slipstream.broker.writers import WriterImage

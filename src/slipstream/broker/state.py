@@ -36,9 +36,10 @@ from slipstream.broker.config import BrokerConfig
 from slipstream.broker.envelope import decode_meta
 from slipstream.broker.errors import NotFound
 from slipstream.broker.evidence import Evidence, with_attempt
-from slipstream.broker.group import Group, Lease, Progress
+from slipstream.broker.group import Group, Progress
 from slipstream.broker.idempotency import Operation, Registry, Status, short
 from slipstream.broker.indexes import IndexSet
+from slipstream.broker.lease import Lease
 from slipstream.broker.topic import Partition, PartitionLog, Topic
 from slipstream.broker.writers import Writers
 from slipstream.record import Published, PublishedBatch
