@@ -15,13 +15,17 @@ from slipstream.slip import (
     Itinerary,
     Router,
     RouteTable,
+    RoutingStep,
     SlipSettings,
+    Status,
     clock,
     open_store,
 )
 from slipstream.slip.control import QUEUE
+from slipstream.slip.event import decode
 from slipstream.slip.known_types import LIVE_MS, KnownTypes, check_type
 from slipstream.slip.store import Store
+from tests.bus.recorder import Recorder
 from tests.client.loop import in_loop, until
 from tests.slip.lab import fast
 
@@ -56,6 +60,11 @@ async def test_a_type_without_a_route_is_refused_while_a_router_runs(tmp_path: P
                 "no router has a route for events of type 'odrer.v1' (did you mean order.v1?); there are routes for "
                 "loan.*, order.v1, refund.*: correct the type, or add a route"
             )
+            own = (RoutingStep("pack", Status.PENDING, next_topic="internal.pack.v1"),)
+            await control.submit(Event(Envelope("1", "test", "c-2", routing_slip=own), "odrer.v1", {}))
+            packed = Recorder()
+            await bus.subscribe("internal.pack.v1", "pack", packed)
+            assert decode((await packed.have(1))[0].data).type == "odrer.v1", "it needs no route"
         await check_type(store, "odrer.v1")
 
 

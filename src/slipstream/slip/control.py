@@ -106,8 +106,10 @@ class Control:
     async def submit(self, event: Event) -> None:
         """Submit an event through the store; a router takes it when it next looks.
 
-        Raises InvalidSlip if routers are at work, and none has a route for its type."""
-        await check_type(self._store, event.type)
+        Raises InvalidSlip if routers are at work, none has a route for its type, and it brings no routing slip of its
+        own."""
+        if not event.envelope.routing_slip:
+            await check_type(self._store, event.type)
         timer_id = f"submit:{event.envelope.correlation_id}:{secrets.token_hex(8)}"
         await self._store.schedule(QUEUE, errand_timer(timer_id, clock.now_ms(), Begin(event)))
 
