@@ -32,7 +32,7 @@ from slipstream.slip.unserved import Unserved, unserved_topics
 REMOTE = ("redis://", "rediss://", "unix://")
 
 LOOKED_AT = 10_000
-"""Of the slips that a store keeps, when some of a kind are looked for."""
+"""How many slips of a kind are read from the store at most."""
 
 WAITING = frozenset({"approval", "signal"})
 """What somebody has to say a word about."""
@@ -153,9 +153,9 @@ class Oversight:
 
     async def count_dead_letters(self) -> int:
         """Return how many slips have failed and were not run again; branches count with the slip that they are of."""
-        tracked = await self.store.tracked(limit=LOOKED_AT)
-        known = {each.slip for each in tracked}
-        failed = [each.slip for each in tracked if each.ended and each.state == "dead-lettered"]
+        failed = [each.slip for each in await self._tracked("dead-lettered", None)]
+        parents = {parent for slip in failed if (parent := _parent_id(slip))}
+        known = await self.store.known(sorted(parents))
         return sum(_parent_id(slip) not in known for slip in failed)
 
     async def _tracked(self, kind: Kind, unmoved_ms: int | None) -> list[Tracked]:
@@ -172,8 +172,7 @@ class Oversight:
                 # Those that nobody could wait for are not looked at one by one: most are at work.
                 under_way = await self.store.tracked(ended=False, limit=LOOKED_AT)
                 return [each for each in under_way if each.state in ("waiting", "forked")]
-        ended = await self.store.tracked(ended=True, limit=LOOKED_AT)
-        return [each for each in ended if each.state == kind]
+        return await self.store.tracked(end_state=kind, limit=LOOKED_AT)
 
     async def _is_left_over(self, one: Timeline) -> bool:
         """A branch of a message that is over: nobody waits for it."""

@@ -40,6 +40,21 @@ async def test_a_server_that_was_killed_is_unavailable_and_used_again_when_it_is
 
 
 @in_loop
+async def test_ended_slips_of_an_earlier_version_are_found_by_their_state(valkey: ValkeyServer) -> None:
+    valkey.flush()
+    how = {"kind": "", "step": "", "ttl_ms": HOUR_MS}
+    async with open_store(valkey.url) as store:
+        for slip, state in (("a", "dead-lettered"), ("b", "completed"), ("c", "started")):
+            await store.track(slip, b"{}", at_ms=10, state=state, ended=state != "started", **how)  # type: ignore[arg-type]
+    redis = Redis.from_url(valkey.url)
+    await redis.delete("slipstream:end-states-filled", "slipstream:ended:dead-lettered", "slipstream:ended:completed")
+    await redis.aclose()
+    async with open_store(valkey.url) as store:
+        assert [each.slip for each in await store.tracked(end_state="dead-lettered")] == ["a"]
+        assert [each.slip for each in await store.tracked(end_state="completed")] == ["b"]
+
+
+@in_loop
 async def test_a_store_that_could_not_be_opened_may_be_tried_again(start_valkey: StartValkey) -> None:
     server = start_valkey()
     server.kill()
@@ -119,7 +134,7 @@ async def test_nothing_is_left_of_slips_and_timers_that_are_over(valkey: ValkeyS
         while count := await store.purge(120):
             purged += count
         assert purged == 120
-        assert await redis.keys() == []
+        assert await redis.keys() == [b"slipstream:end-states-filled"], "which says that it is no store of before"
 
 
 @in_loop

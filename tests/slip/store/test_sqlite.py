@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 from slipstream.slip.store import StoreUnavailable, UnusableStore, open_store
 from slipstream.slip.store import sqlite as sqlite_store
-from slipstream.slip.store.sqlite import SqliteStore
+from slipstream.slip.store.sqlite import END_STATE, SqliteStore
 from tests.client.loop import in_loop
 
 HOUR_MS = 3_600_000
@@ -158,6 +159,23 @@ async def test_a_store_that_could_not_be_opened_may_be_tried_again(tmp_path: Pat
     await store.open()
     assert await store.claim("slip:1", "end", b"x", ttl_ms=HOUR_MS) == b"x"
     await store.close()
+
+
+@in_loop
+async def test_a_file_of_an_earlier_version_gets_the_index_of_end_states(tmp_path: Path) -> None:
+    path = tmp_path / "slips.db"
+    how = {"at_ms": 10, "kind": "", "step": "", "state": "dead-lettered", "ended": True, "ttl_ms": HOUR_MS}
+    async with open_store(str(path)) as store:
+        await store.track("c-1", b"{}", **how)  # type: ignore[arg-type]
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP INDEX slips_by_end_state")
+    async with open_store(str(path)) as store:
+        assert [each.slip for each in await store.tracked(end_state="dead-lettered")] == ["c-1"]
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        where = f"ended = 1 AND {END_STATE} = ? ORDER BY moved_ms DESC LIMIT ?"
+        plan = connection.execute(f"EXPLAIN QUERY PLAN SELECT slip FROM slips WHERE {where}", ("x", 1)).fetchall()
+    assert "slips_by_end_state" in str(plan)
+    assert "TEMP B-TREE" not in str(plan)
 
 
 @in_loop

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from typing import Any
 
 import pytest
 
+from slipstream.slip.progress import ENDS
 from slipstream.slip.store import Store, StoreClosed, Timer, Tracked, UnusableStore, open_store
 from tests.client.loop import in_loop, until
 
@@ -154,7 +156,7 @@ async def test_a_timer_that_was_scheduled_anew_is_not_unscheduled_by_who_knew_th
 
 async def tell(store: Store, at_ms: int, state: str, *, slip: str = "c-1", kind: str = "chat.v1") -> None:
     """Its step is called after its state."""
-    ended = state in {"done", "failed"}
+    ended = state in {"done", "failed", *ENDS}
     progress = f"{state} at {at_ms}".encode()
     await store.track(
         slip, progress, at_ms=at_ms, kind=kind, step=f"to-{state}", state=state, ended=ended, ttl_ms=HOUR_MS
@@ -225,6 +227,31 @@ async def test_slips_are_listed_by_when_they_moved(url: str) -> None:
         assert await listed(ended=True) == "ab"
         assert await listed(ended=False) == "dc"
         assert await listed() == "dacb"
+
+
+@in_loop
+async def test_slips_are_found_by_the_state_they_ended_in(url: str) -> None:
+    async with open_store(url) as store:
+        for slip, at_ms, state in (("a", 10, "dead-lettered"), ("b", 11, "dead-lettered"), ("c", 12, "dead-lettered")):
+            await tell(store, at_ms, state, slip=slip)
+        await tell(store, 20, "rerun", slip="b")
+        for number in range(9):
+            await tell(store, 30 + number, "completed", slip=f"d-{number}")
+
+        async def listed(**asked: Any) -> str:
+            return "".join(tracked.slip for tracked in await store.tracked(end_state="dead-lettered", **asked))
+
+        assert await listed(limit=3) == "ca", "however many others have ended since"
+        assert await listed(limit=1) == "c"
+        assert await listed(moved_before_ms=12, ended=True) == "a"
+        assert await listed(ended=False) == ""
+        assert len(await store.tracked(end_state="completed")) == 9
+        assert await store.known(["a", "d-8", "nobody"]) == {"a", "d-8"}
+        assert await store.known([]) == set()
+        await tell(store, 40, "dead-lettered", slip="b")
+        assert await listed() == "bca"
+        await store.purge(HOUR_MS + 39)
+        assert await listed() == "b"
 
 
 @in_loop

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from slipstream.slip.progress import ENDS
 from slipstream.slip.store import redis_scripts
 from slipstream.slip.store.store import StoreClosed, StoreUnavailable, Timer, Tracked, UnusableStore
 from slipstream.slip.store.summary import decode_summary, encode_summary, summary_of
@@ -37,6 +38,7 @@ TIMEOUT_S = 5.0
 """So long an answer is waited for, and a connection that is free."""
 PURGE_S = 0.1
 PURGE_SLIPS = 50
+FILL_SLIPS = 1_000
 _TIME_AND_TURN = struct.Struct(">qI")
 """Before each progress: its `at_ms`, and how many were there before it."""
 
@@ -83,6 +85,7 @@ class RedisStore:
         self._summaries, self._still_open, self._ended, self._expiry = (
             f"{prefix}{name}" for name in ("slips", "open", "ended", "expiry")
         )
+        self._end_states = {state: f"{prefix}ended:{state}" for state in sorted(ENDS)}
 
     def __repr__(self) -> str:
         return f"<RedisStore {self.address}>"
@@ -93,10 +96,28 @@ class RedisStore:
         self._open = True
         try:
             await self._answer(self._redis.ping())
+            await self._fill_end_states()
         except BaseException:
             self._open = False
             await self._pool.disconnect()
             raise
+
+    async def _fill_end_states(self) -> None:
+        """Sort the ended slips of an earlier version, which did not, by the state they ended in; once."""
+        done = f"{self._prefix}end-states-filled"
+        if await self._answer(self._redis.exists(done)):
+            return
+        cursor = 0
+        while True:
+            cursor, members = await self._answer(self._redis.zscan(self._ended, cursor, count=FILL_SLIPS))
+            pipeline = self._redis.pipeline(transaction=False)
+            for each in await self._listed([slip for slip, _ in members]):
+                if each.ended and each.state in self._end_states:
+                    pipeline.zadd(self._end_states[each.state], {each.slip: each.moved_ms})
+            await self._answer(pipeline.execute())
+            if not cursor:
+                break
+        await self._answer(self._redis.set(done, "1"))
 
     async def close(self) -> None:
         """Waits for what was asked for."""
@@ -150,13 +171,16 @@ class RedisStore:
     ) -> None:
         heard = summary_of(at_ms=at_ms, kind=kind, step=step, state=state, ended=ended, ttl_ms=ttl_ms)
         digest = hashlib.blake2b(progress, digest_size=16).digest()
-        keys = [self._history(slip), self._summaries, self._still_open, self._ended, self._expiry]
+        states = self._end_states
+        keys = [self._history(slip), self._summaries, self._still_open, self._ended, self._expiry, *states.values()]
         packed = at_ms.to_bytes(8, "big", signed=True)
         known, summary = b"", heard
         # It says what it believes to be there, and is told what is, so that two who add at once do not lose either's.
         while True:
             where = "ended" if summary.ended else "open"
+            end_state = states.get(summary.end.state, "") if summary.ended else ""
             after: list[bytes | int | str] = [encode_summary(summary), summary.moved_ms, where, summary.expires_ms]
+            after.append(end_state)
             there: bytes | None = await self._answer(self._track(keys, [digest, packed, progress, slip, known, *after]))
             if there is None:
                 return
@@ -168,11 +192,19 @@ class RedisStore:
         return [value[_TIME_AND_TURN.size :] for value in sorted(found.values())]
 
     async def tracked(
-        self, *, ended: bool | None = None, moved_before_ms: int | None = None, limit: int = 100
+        self,
+        *,
+        ended: bool | None = None,
+        end_state: str = "",
+        moved_before_ms: int | None = None,
+        limit: int = 100,
     ) -> list[Tracked]:
         if limit <= 0:
             return []
-        keys = [self._still_open, self._ended] if ended is None else [self._ended if ended else self._still_open]
+        if end_state:
+            keys = [] if ended is False else [self._end_states[end_state]]
+        else:
+            keys = [self._still_open, self._ended] if ended is None else [self._ended if ended else self._still_open]
         pipeline = self._redis.pipeline(transaction=True)
         for key in keys:
             if moved_before_ms is None:
@@ -183,7 +215,14 @@ class RedisStore:
         found = sorted(
             ((moved_ms, slip) for answer in answers for slip, moved_ms in answer), reverse=moved_before_ms is None
         )
-        return await self._listed([slip for _, slip in found[:limit]])
+        listed = await self._listed([slip for _, slip in found[:limit]])
+        return [each for each in listed if not end_state or (each.ended and each.state == end_state)]
+
+    async def known(self, slips: Sequence[str]) -> set[str]:
+        if not slips:
+            return set()
+        found: list[bytes | None] = await self._answer(self._redis.hmget(self._summaries, list(slips)))
+        return {slip for slip, summary in zip(slips, found, strict=True) if summary is not None}
 
     async def _listed(self, slips: Sequence[bytes]) -> list[Tracked]:
         if not slips:
@@ -196,7 +235,7 @@ class RedisStore:
         ]
 
     async def purge(self, now_ms: int) -> int:
-        keys = [self._summaries, self._still_open, self._ended, self._expiry]
+        keys = [self._summaries, self._still_open, self._ended, self._expiry, *self._end_states.values()]
         until = time.monotonic() + PURGE_S
         count = 0
         while purged := int(await self._answer(self._purge(keys, [now_ms, PURGE_SLIPS, self._history("")]))):

@@ -56,9 +56,10 @@ return found
 """
 
 TRACK = """
--- KEYS: history, summaries, open, ended, expiry.
+-- KEYS: history, summaries, open, ended, expiry, and one for each state that a slip may end in.
 -- ARGV: digest, packed at_ms, progress, slip, the summary as it was, as it will be, moved_ms, 'ended' or 'open',
--- expires_ms. Nothing if it is written, or was before; else the summary that somebody wrote meanwhile.
+-- expires_ms, the key of the state that it has ended in, or nothing. Returns nothing if it is written, or was before;
+-- else the summary that another has written meanwhile.
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then return false end
 local known = redis.call('HGET', KEYS[2], ARGV[4])
 if known and known ~= ARGV[5] then return known end
@@ -68,18 +69,21 @@ local ended = ARGV[8] == 'ended'
 redis.call('ZADD', ended and KEYS[4] or KEYS[3], ARGV[7], ARGV[4])
 redis.call('ZREM', ended and KEYS[3] or KEYS[4], ARGV[4])
 redis.call('ZADD', KEYS[5], ARGV[9], ARGV[4])
+for at = 6, #KEYS do
+  if KEYS[at] == ARGV[10] then redis.call('ZADD', KEYS[at], ARGV[7], ARGV[4])
+  else redis.call('ZREM', KEYS[at], ARGV[4]) end
+end
 return false
 """
 
 PURGE = """
--- KEYS: summaries, open, ended, expiry. ARGV: now_ms, limit, how the keys of histories start. How many slips.
+-- KEYS: summaries, open, ended, expiry, and those of the end states. ARGV: now_ms, limit, how the keys of histories
+-- start. Returns how many slips.
 local slips = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', ARGV[1], 'LIMIT', 0, ARGV[2])
 for _, slip in ipairs(slips) do
   redis.call('UNLINK', ARGV[3] .. slip)
   redis.call('HDEL', KEYS[1], slip)
-  redis.call('ZREM', KEYS[2], slip)
-  redis.call('ZREM', KEYS[3], slip)
-  redis.call('ZREM', KEYS[4], slip)
+  for at = 2, #KEYS do redis.call('ZREM', KEYS[at], slip) end
 end
 return #slips
 """

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -34,6 +34,12 @@ PURGE_FACTS = 100
 PURGE_SLIPS = 10
 """At once, so that a purge does not keep others waiting."""
 
+END_STATE = "json_extract(CAST(summary AS TEXT), '$.end.state')"
+BY_END_STATE = f"CREATE INDEX IF NOT EXISTS slips_by_end_state ON slips ({END_STATE}, moved_ms) WHERE ended = 1"
+"""An index on an expression: versions that do not know it keep it up to date all the same."""
+KNOWN_AT_ONCE = 500
+"""Number of slips in one statement."""
+
 # Values of about 1 KB are kept next to no key: a b-tree whose rows are keys (WITHOUT ROWID) would put each of them on a
 # page of its own, as they are larger than a quarter of a page.
 SCHEMA = (
@@ -55,6 +61,7 @@ SCHEMA = (
     "CREATE INDEX slips_by_time ON slips (moved_ms)",
     "CREATE INDEX slips_by_end ON slips (ended, moved_ms)",
     "CREATE INDEX slips_by_expiry ON slips (expires_ms)",
+    BY_END_STATE,
     f"PRAGMA user_version = {VERSION}",
     f"PRAGMA application_id = {APPLICATION}",
 )
@@ -169,10 +176,18 @@ class SqliteStore:
         return [value for (value,) in rows]
 
     async def tracked(
-        self, *, ended: bool | None = None, moved_before_ms: int | None = None, limit: int = 100
+        self,
+        *,
+        ended: bool | None = None,
+        end_state: str = "",
+        moved_before_ms: int | None = None,
+        limit: int = 100,
     ) -> list[Tracked]:
         conditions: list[str] = []
-        parameters: list[int] = []
+        parameters: list[int | str] = []
+        if end_state:
+            conditions.append(f"ended = 1 AND {END_STATE} = ?")
+            parameters.append(end_state)
         if ended is not None:
             conditions.append("ended = ?")
             parameters.append(ended)
@@ -185,6 +200,14 @@ class SqliteStore:
             f"SELECT slip, summary FROM slips {where} ORDER BY moved_ms {order} LIMIT ?", *parameters, limit
         )
         return [decode_summary(summary).tracked(slip) for slip, summary in rows]
+
+    async def known(self, slips: Sequence[str]) -> set[str]:
+        found: set[str] = set()
+        for first in range(0, len(slips), KNOWN_AT_ONCE):
+            asked = slips[first : first + KNOWN_AT_ONCE]
+            places = ", ".join("?" * len(asked))
+            found |= {slip for (slip,) in self._read(f"SELECT slip FROM slips WHERE slip IN ({places})", *asked)}
+        return found
 
     async def purge(self, now_ms: int) -> int:
         until = time.monotonic() + PURGE_S
@@ -266,6 +289,7 @@ class SqliteStore:
         if self._is_new(connection):
             for statement in SCHEMA:
                 connection.execute(statement)
+        connection.execute(BY_END_STATE)  # files of earlier versions have none
         connection.execute("COMMIT")
 
     def _is_new(self, connection: sqlite3.Connection) -> bool:

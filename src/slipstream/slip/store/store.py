@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -92,9 +93,18 @@ class Store(Protocol):
         """By `at_ms`."""
 
     async def tracked(
-        self, *, ended: bool | None = None, moved_before_ms: int | None = None, limit: int = 100
+        self,
+        *,
+        ended: bool | None = None,
+        end_state: str = "",
+        moved_before_ms: int | None = None,
+        limit: int = 100,
     ) -> list[Tracked]:
-        """The longest unmoved first if `moved_before_ms` is given, else the newest first."""
+        """Return the longest unmoved first if `moved_before_ms` is given, else the newest first. With `end_state`, one
+        of `ENDS`, return only slips that ended in this state, however many others have ended since."""
+
+    async def known(self, slips: Sequence[str]) -> set[str]:
+        """Return those of the slips that have a history."""
 
     async def purge(self, now_ms: int) -> int:
         """Forgets what is past its time, as much as can be done in a short while; says how many facts and histories."""
