@@ -29,7 +29,7 @@ async def test_nothing_is_lost_and_workers_start_while_another_leader_is_elected
     cluster: NatsCluster, topic: str
 ) -> None:
     await cluster.ready()
-    before, since = Recorder(), Recorder()
+    before, since, fresh = Recorder(), Recorder(), Recorder()
     acknowledged: list[str] = []
     async with open_bus(**cluster.settings()) as bus:
         await bus.subscribe(topic, "before", before)
@@ -43,10 +43,13 @@ async def test_nothing_is_lost_and_workers_start_while_another_leader_is_elected
         # Whatever asks JetStream for something now finds nobody who could answer.
         async with open_bus(**cluster.settings()) as other:
             subscribing = asyncio.create_task(other.subscribe(topic, "since", since))
+            making = asyncio.create_task(other.subscribe(f"{topic}.new", "since", fresh))
             for number in range(20, 40):
                 await bus.publish(topic, f"{number}")
                 acknowledged.append(f"{number}")
-            await subscribing
+            await asyncio.gather(subscribing, making)
+            await other.publish(f"{topic}.new", "a stream and a consumer that were made during the election")
+            await fresh.have(1)
             for handled in (before, since):
                 while {each.text for each in handled.messages} != {*acknowledged}:  # some may come twice
                     await handled.have(len(handled.messages) + 1)

@@ -21,6 +21,7 @@ from slipstream.bus.drivers.nats.connection import Connection
 from slipstream.bus.drivers.nats.context import Context, NoAnswer
 from slipstream.bus.drivers.nats.errors import translate
 from slipstream.bus.errors import BusUnavailable
+from slipstream.bus.opening import open_bus
 from slipstream.bus.settings import BusSettings
 from tests.bus.sites.nats import NatsSite
 from tests.client.loop import in_loop
@@ -72,6 +73,36 @@ async def test_a_cluster_that_says_it_is_away_for_now_is_asked_again(nats: NatsS
         with pytest.raises(ServiceUnavailableError) as raised:
             await js._api_request(subject, timeout=0.1)
     assert "temporarily unavailable" in str(translate(raised.value, "the stream of orders"))
+
+
+@in_loop
+async def test_an_account_without_jetstream_is_asked_once(nats: NatsSite) -> None:
+    counts: list[int] = []
+
+    def answer(before: int) -> dict[str, Any]:
+        counts.append(before)
+        return {"error": {"code": 503, "err_code": 10039, "description": "JetStream not enabled for account"}}
+
+    async with asked(nats, 30, answer) as (js, subject):
+        with pytest.raises(ServiceUnavailableError):
+            await js._api_request(subject)
+    assert counts == [0]
+
+
+@pytest.mark.parametrize(
+    ("err_code", "text"),
+    [(10008, "temporarily unavailable"), (10039, "start it with -js"), (None, "start it with -js")],
+)
+@in_loop
+async def test_only_a_server_without_jetstream_is_said_to_have_none(
+    nats: NatsSite, err_code: int | None, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unavailable(self: Context) -> None:
+        raise ServiceUnavailableError(code=503, err_code=err_code, description="JetStream temporarily unavailable")
+
+    monkeypatch.setattr(Context, "account_info", unavailable)
+    with pytest.raises(BusUnavailable, match=text):
+        await open_bus(driver="nats", nats_url=nats.url)
 
 
 @in_loop

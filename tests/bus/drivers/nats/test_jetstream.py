@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StreamConfig
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StreamConfig, StreamInfo
 from nats.js.errors import NotFoundError
 from prometheus_client import CollectorRegistry
 
 from slipstream.bus import Bus, BusError, BusUnavailable, InvalidArgument, Message, Retry, TopicMissing, Unauthorized
-from slipstream.bus.drivers.nats import source
+from slipstream.bus.drivers.nats import jetstream, source
+from slipstream.bus.drivers.nats.context import NoAnswer
+from slipstream.bus.drivers.nats.errors import Denied
 from slipstream.bus.drivers.nats.names import stream_name
+from slipstream.bus.drivers.nats.source import JetStreamSource
 from slipstream.bus.opening import Opening, open_bus
 from tests.bus.recorder import Recorder, failing
 from tests.bus.sites.nats import NatsSite
@@ -182,6 +186,68 @@ async def test_a_stream_that_is_made_again_has_other_messages(nats: NatsSite, to
             await asyncio.sleep(0.01)
     assert handler.data == [b"before", b"after", b"after"]
     assert handler.messages[0].id != handler.messages[1].id
+
+
+@pytest.mark.parametrize("failures", [[NoAnswer(1)], [Denied("$JS.API.STREAM.INFO")] * 9])
+@in_loop
+async def test_a_stream_whose_age_cannot_be_asked_is_not_taken_for_a_new_one(
+    nats: NatsSite, topic: str, failures: list[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "PAUSE_S", 0.01)
+    gate, left = asyncio.Event(), list(failures)
+
+    async def work(message: Message) -> None:
+        await gate.wait()
+
+    async with bus_on(nats) as bus:
+        ask = bus.native.stream_info
+
+        async def stream_info(name: str) -> StreamInfo:
+            if left:
+                raise left.pop()
+            return await ask(name)  # type: ignore[no-any-return]
+
+        handler = Recorder(work)
+        subscription = await bus.subscribe(topic, "shipping", handler)
+        await bus.publish(topic, b"x")
+        await handler.have(1)
+        monkeypatch.setattr(bus.native, "stream_info", stream_info)
+        inner: JetStreamSource = subscription._source._source  # type: ignore[attr-defined]
+        inner._is_gone = True  # as when nobody answered its request
+        inner._something.set()
+        while inner._is_gone:
+            await asyncio.sleep(0.001)
+        gate.set()
+        await subscription.close()
+        info = await bus.native.consumer_info(stream_name(topic), "shipping")
+    assert left != failures
+    assert info.num_ack_pending == 0, "the message in hand was acknowledged"
+
+
+@in_loop
+async def test_a_read_ends_when_the_messages_ahead_disappear(
+    nats: NatsSite, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jetstream, "READ_WAIT_S", 0.2)
+    async with bus_on(nats) as bus:
+        for _ in range(20):
+            await bus.send(topic, b"x")
+        await bus.flush()
+        messages = bus.read(topic)
+        await anext(messages)
+        await bus.native.purge_stream(stream_name(topic))
+        assert len([stored async for stored in messages]) < 19
+
+
+@in_loop
+async def test_a_read_that_is_given_up_leaves_no_consumer_behind(nats: NatsSite, topic: str) -> None:
+    async with bus_on(nats) as bus:
+        await bus.publish(f"{topic}.DLQ", b"one")
+        await bus.publish(f"{topic}.DLQ", b"two")
+        async with contextlib.aclosing(bus.dead_letters.list(topic)) as letters:
+            await anext(letters)
+        await bus.dead_letters.get(topic, 0, 1)
+        assert await bus.native.consumers_info(stream_name(f"{topic}.DLQ")) == []
 
 
 async def _has_stream(bus: Bus, name: str) -> bool:

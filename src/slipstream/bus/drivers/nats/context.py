@@ -17,6 +17,8 @@ ASK_AGAIN_S = 0.5
 was sent before is lost, and one that is sent as soon as there is a leader is answered in a millisecond."""
 ASK_AGAIN_S_MAX = 1.0
 REFUSED_PAUSE_S = 0.25
+NOT_ENABLED = frozenset({10039, 10076})
+"""Error codes of a server or an account that has no JetStream, which no waiting changes."""
 ONCE = (".DELETE.", ".PURGE.")
 """Parts of the subjects of requests that are not sent twice: the second would find nothing."""
 
@@ -94,6 +96,8 @@ class Context(JetStreamContext):
         raise refusal or NoAnswer(patience_s)
 
     def _may_pass(self, error: ServiceUnavailableError) -> bool:
-        """A server that has JetStream, and whose API does not answer, is waiting for a leader. One that never had it
-        says so in its greeting."""
+        """Return whether JetStream may answer later. A server that has JetStream, and whose API does not answer, is
+        waiting for a leader. A server that never had it says so in its greeting, or by an error code."""
+        if error.err_code in NOT_ENABLED:
+            return False
         return error.err_code is not None or bool(self._nc._server_info.get("jetstream"))

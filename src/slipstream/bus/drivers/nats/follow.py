@@ -1,4 +1,4 @@
-"""A stream read on as it grows, through consumers of no name that ack nothing.
+"""A stream read on as it grows, through consumers that ack nothing and are deleted afterwards.
 
 Such a consumer counts a message as seen when it is sent. What is lost on the way would never come, so each has a number
 of its own, and where one is missing, or the connection was away, there is another consumer, which begins behind the
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 from collections.abc import AsyncGenerator
 
 import msgspec
@@ -203,8 +204,10 @@ class Follower:
 
 
 def reading(topic: str, start: int) -> ConsumerConfig:
-    """Of a consumer that is gone when nobody asks it any more, and takes nothing from anybody."""
+    """Return the configuration of a consumer that disappears when it is no longer asked, and takes no message from
+    another. It has a name, so that a request that is sent again makes no second one."""
     return ConsumerConfig(
+        name=secrets.token_hex(8),
         ack_policy=AckPolicy.NONE,
         deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
         opt_start_seq=max(1, start),

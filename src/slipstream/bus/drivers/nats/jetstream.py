@@ -11,12 +11,13 @@ from typing import Any
 from msgspec.structs import replace
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
+from nats.js.api import ConsumerInfo
 from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
 from slipstream.bus.drivers.driver import Finding, Outgoing, Source, Stored, TopicInfo, post_each
 from slipstream.bus.drivers.local_retries import LocalRetries
 from slipstream.bus.drivers.nats.connection import Connection
-from slipstream.bus.drivers.nats.context import Context
+from slipstream.bus.drivers.nats.context import NOT_ENABLED, Context
 from slipstream.bus.drivers.nats.errors import FAILURES, Denied, translate
 from slipstream.bus.drivers.nats.examination import examine
 from slipstream.bus.drivers.nats.follow import Follower, reading, stored
@@ -33,9 +34,15 @@ from slipstream.bus.settings import BusSettings
 log = logging.getLogger(__name__)
 
 READ_MESSAGES = 500
+READ_MESSAGES_FIRST = 8
+"""Size of the first batch of a read, in messages: many readers need only the first message."""
+READ_WAIT_S = 1.0
+"""How long a read waits for a batch before it asks the server whether messages are left: those ahead may expire."""
+READ_WAITS_MAX = 10
+"""How many times in a row a read waits in vain while the server reports messages."""
 DELETE_FAILED = 10057
 """Error code of the server, which also stands for a message that is not there any more."""
-NOT_ENABLED = BusUnavailable(
+NOT_ENABLED_TEXT = (
     "JetStream is not enabled on this NATS server: start it with -js, or set NATS_JETSTREAM=false for at-most-once"
 )
 
@@ -73,7 +80,9 @@ class JetStreamDriver:
         try:
             await self._js.account_info()
         except ServiceUnavailableError as error:
-            raise NOT_ENABLED from error
+            if error.err_code is None or error.err_code in NOT_ENABLED:
+                raise BusUnavailable(NOT_ENABLED_TEXT) from error
+            raise translate(error, "asking for JetStream") from error
         except (APIError, Denied, TimeoutError) as error:
             # Who may not ask may still be allowed to publish.
             log.info("NATS: whether JetStream is enabled is not told: %s", error)
@@ -161,28 +170,37 @@ class JetStreamDriver:
     ) -> TopicInfo:
         return await self._streams.adjust(topic, retention_ms, retention_bytes)
 
-    async def read(self, topic: str, partition: int, start: int, end: int | None) -> AsyncIterator[Stored]:
+    async def read(self, topic: str, partition: int, start: int, end: int | None) -> AsyncGenerator[Stored, None]:
         """Offsets are sequences of the stream, which begin at 1."""
         _check_partition(partition)
         stream = await self._streams.find(topic)
         try:
-            async for msg in self._messages(topic, stream, start):
-                place = place_of(msg.reply)
-                if end is not None and place.stream_sequence >= end:
-                    return
-                yield stored(msg, place)
+            async with contextlib.aclosing(self._messages(topic, stream, start)) as messages:
+                async for msg in messages:
+                    place = place_of(msg.reply)
+                    if end is not None and place.stream_sequence >= end:
+                        return
+                    yield stored(msg, place)
         except FAILURES as error:
             raise translate(error, f"reading {topic}") from error
 
-    async def _messages(self, topic: str, stream: str, start: int) -> AsyncIterator[Msg]:
-        """What is there now, through a consumer of no name that acks nothing and is gone afterwards."""
+    async def _messages(self, topic: str, stream: str, start: int) -> AsyncGenerator[Msg, None]:
+        """Yield the messages that are there now, through a consumer that acks nothing and is deleted afterwards."""
         info = await self._js.add_consumer(stream, reading(topic, start))
-        left = info.num_pending or 0
         subscription = await self._js.pull_subscribe_bind(consumer=info.name, stream=stream)
         try:
-            while left > 0:
-                for msg in await subscription.fetch(min(left, READ_MESSAGES), timeout=10):
-                    left -= 1
+            there, got, batch, in_vain = info.num_pending or 0, 0, READ_MESSAGES_FIRST, 0
+            while got < there:
+                try:
+                    found = await subscription.fetch(min(there - got, batch), timeout=READ_WAIT_S)
+                except TimeoutError:
+                    in_vain += 1
+                    if in_vain > READ_WAITS_MAX:
+                        raise
+                    there = min(there, _sent_or_pending(await self._js.consumer_info(stream, info.name)))
+                    continue
+                got, batch, in_vain = got + len(found), min(2 * batch, READ_MESSAGES), 0
+                for msg in found:
                     yield msg
         finally:
             await subscription.unsubscribe()
@@ -205,6 +223,11 @@ class JetStreamDriver:
 
     def examine(self, prefix: str) -> AsyncIterator[Finding]:
         return examine(self._settings, prefix)
+
+
+def _sent_or_pending(info: ConsumerInfo) -> int:
+    """Return how many messages a consumer has sent or is still to send."""
+    return (0 if info.delivered is None else info.delivered.consumer_seq) + (info.num_pending or 0)
 
 
 def _check_partition(partition: int) -> None:

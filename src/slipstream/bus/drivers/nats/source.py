@@ -60,7 +60,8 @@ class JetStreamSource:
         self._stream = stream
         self._consumer = consumer
         self._rejoin = rejoin
-        """Makes stream and consumer again, where they are gone, and says when the stream was made."""
+        """Make stream and consumer again, where they are gone, and return when the stream was made; "" if that cannot
+        be asked."""
         self._made_at = made_at
         self._suffix = ""
         """Of the ids of messages: a stream that is deleted and made again counts from 1, and has other messages."""
@@ -179,12 +180,13 @@ class JetStreamSource:
                 self._asked = 0  # the request is lost, without a word
 
     async def _come_back(self) -> None:
-        """Stream or consumer are gone, or JetStream is not there yet."""
+        """Find the stream and the consumer again, or make them again."""
         try:
             made_at = await self._rejoin()
-            if made_at != self._made_at:
-                self._made_at, self._suffix = made_at, f"@{made_at}"
+            if made_at and self._made_at and made_at != self._made_at:
+                self._suffix = f"@{made_at}"
                 self._arrived.clear()  # they are gone with the stream they were in
+            self._made_at = made_at or self._made_at
             self._is_gone = False
         except BusError as error:
             self._gone_for = f"{self._topic} cannot be consumed: {error}"

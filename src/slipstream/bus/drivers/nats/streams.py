@@ -19,7 +19,7 @@ from nats.js.api import (
 from nats.js.errors import APIError, BadRequestError, NotFoundError
 
 from slipstream.bus.drivers.driver import TopicInfo
-from slipstream.bus.drivers.nats.errors import FAILURES, translate
+from slipstream.bus.drivers.nats.errors import FAILURES, Denied, translate
 from slipstream.bus.drivers.nats.names import consumer_name, group_name, stream_name
 from slipstream.bus.errors import BusError, TopicMissing
 from slipstream.bus.options import SubscribeOptions, seconds
@@ -182,12 +182,15 @@ class Streams:
         return made_at
 
     async def made_at(self, stream: str) -> str:
-        """When; "" where we may not ask. One that is deleted and made again has another time, and other messages."""
+        """Return when the stream was made; "" if permissions do not let us ask. A stream that is deleted and made again
+        has another time, and other messages."""
         try:
             info = await self._js.stream_info(stream)
-        except FAILURES as error:
-            log.debug("NATS: when stream %s was made is not told: %s", stream, error)
+        except Denied as error:
+            log.debug("NATS: the age of stream %s is not known: %s", stream, error)
             return ""
+        except FAILURES as error:
+            raise translate(error, f"stream {stream}") from error
         return "" if info.created is None else str(round(info.created.timestamp() * 1e6))
 
     async def consumer(self, stream: str, topic: str, group: str, options: SubscribeOptions) -> ConsumerInfo:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import secrets
 
 import msgspec
 from nats.js import JetStreamContext
@@ -82,10 +83,11 @@ async def offset_since(js: JetStreamContext, topic: TopicSurvey, since: dt.datet
 async def _found(
     js: JetStreamContext, topic: TopicSurvey, policy: DeliverPolicy, offset: int | None, since: dt.datetime | None
 ) -> tuple[int | None, int | None]:
-    """Through a consumer of no name that acks nothing and is gone afterwards."""
+    """Return offset and time of the first message, through a consumer that acks nothing and is deleted afterwards."""
     config = ConsumerConfig(
         ack_policy=AckPolicy.NONE,
         deliver_policy=policy,
+        name=secrets.token_hex(8),  # so that a request that is sent again makes no second one
         opt_start_seq=None if offset is None else max(1, offset),
         opt_start_time=since,
         filter_subject=topic.topic,
