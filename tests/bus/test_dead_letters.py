@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slipstream.bus import Bus, DeadLetter, DeadLetterMissing, Selection, Unsupported
+from slipstream.bus.drivers.nats.names import stream_name
 from tests.bus.conftest import OpenBus
 from tests.bus.recorder import Recorder, failing
 from tests.bus.sites.site import Site
@@ -121,6 +122,64 @@ async def test_one_that_is_discarded_is_gone(new_bus: OpenBus, topic: str) -> No
         assert await listed(bus, topic) == [second], "and stays so"
 
 
+async def delete(bus: Bus, topic: str) -> None:
+    if bus.driver == "nats":
+        await bus.native.delete_stream(stream_name(topic))
+    else:
+        await bus.native.delete_topic(topic)
+
+
+@in_loop
+async def test_one_at_the_place_of_another_that_was_handled_is_listed(new_bus: OpenBus, topic: str) -> None:
+    """The dead-letter topic was deleted and made again, so its offsets begin again."""
+    async with new_bus() as bus:
+        for body in (b"one", b"two"):
+            await bus.publish(f"{topic}.DLQ", body)
+            (letter,) = await listed(bus, topic)
+            assert letter.data == body
+            await bus.dead_letters.discard(letter)
+            assert await listed(bus, topic) == []
+            await delete(bus, f"{topic}.DLQ")
+
+
+@in_loop
+async def test_that_one_was_handled_is_remembered_for_longer_than_it_is_kept(
+    site: Site, new_bus: OpenBus, topic: str
+) -> None:
+    if site.driver == "nats":
+        pytest.skip("what was handled is removed from the stream")
+    day_s = 24 * 3600
+    async with new_bus(retention_ms=1_000) as bus:
+        for kept_s, remembered_ms in ((7 * day_s, 8 * day_s * 1000), (9 * day_s, 10 * day_s * 1000), (0, 0)):
+            await bus.ensure_topic(f"{topic}.DLQ")
+            await bus.adjust_topic(f"{topic}.DLQ", retention=kept_s)
+            await bus.publish(f"{topic}.DLQ", b"one")
+            for letter in await listed(bus, topic):
+                await bus.dead_letters.discard(letter)
+            handled = await bus.topic(f"{topic}.DLQ.handled")
+            assert handled is not None
+            assert (handled.retention_ms, handled.retention_bytes) == (remembered_ms, 0)
+
+
+@in_loop
+async def test_those_in_a_topic_of_another_name_are_found_by_it(new_bus: OpenBus, topic: str) -> None:
+    async with new_bus() as bus:
+        failed = await bus.subscribe(
+            topic, "shipping", Recorder(failing(99)), max_deliver=1, dead_letter_topic=f"{topic}.failures"
+        )
+        dead = Recorder()
+        await bus.subscribe(f"{topic}.failures", "watch", dead)
+        await bus.publish(topic, b"one")
+        await dead.have(1)
+        await failed.close()
+        (letter,) = await listed(bus, f"{topic}.failures")
+        assert (letter.topic, letter.origin, letter.data) == (f"{topic}.failures", topic, b"one")
+        assert await bus.dead_letters.get(letter.topic, letter.partition, letter.offset) == letter
+        await bus.dead_letters.redrive(letter)
+        assert await listed(bus, f"{topic}.failures") == []
+        assert await listed(bus, topic) == [], "an ordinary topic has no dead letters in it"
+
+
 @in_loop
 async def test_what_something_else_has_put_there_is_listed_too(new_bus: OpenBus, topic: str) -> None:
     async with new_bus() as bus:
@@ -136,5 +195,6 @@ async def test_an_engine_without_a_log_says_so(site: Site, new_bus: OpenBus, top
         pytest.skip(f"{site.driver} keeps a log")
     async with new_bus() as bus:
         await bus.ensure_topic(f"{topic}.DLQ")
-        with pytest.raises(Unsupported):
-            await listed(bus, topic)
+        for name in (topic, ""):
+            with pytest.raises(Unsupported):
+                await listed(bus, name)

@@ -398,8 +398,9 @@ class Bus:
                 print(stored.offset, stored.data)
         """
         self._check_open()
-        async for stored in self._driver.read(self._name(topic), partition, start, end):
-            yield self._unprefixed(stored)
+        async with contextlib.aclosing(self._driver.read(self._name(topic), partition, start, end)) as messages:
+            async for stored in messages:
+                yield self._unprefixed(stored)
 
     async def follow(self, topic: str, partition: int = 0, start: int = 0) -> AsyncGenerator[list[Stored], None]:
         """`read` without an end: what a partition holds from offset `start`, or from the oldest there is if that has

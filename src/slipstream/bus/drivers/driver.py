@@ -213,7 +213,8 @@ class Driver(Protocol):
         ...
 
     async def topics(self, prefix: str) -> list[str]:
-        """Return the names of all topics that start with the prefix, sorted; none where the engine keeps no topics."""
+        """Return the names of all topics that start with the prefix, sorted. Raise Unsupported if the engine keeps no
+        topics."""
         ...
 
     async def remove(self, topic: str, partition: int, offset: int) -> bool:
@@ -241,7 +242,7 @@ class Driver(Protocol):
         was, and is no error. Raises TopicMissing."""
         ...
 
-    def read(self, topic: str, partition: int, start: int, end: int | None) -> AsyncIterator[Stored]:
+    def read(self, topic: str, partition: int, start: int, end: int | None) -> AsyncGenerator[Stored, None]:
         """From offset `start` up to, and without, `end`; None for what is there now."""
         ...
 

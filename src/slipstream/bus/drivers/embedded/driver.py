@@ -215,7 +215,7 @@ class EmbeddedDriver:
 
     # The log
 
-    async def read(self, topic: str, partition: int, start: int, end: int | None) -> AsyncIterator[Stored]:
+    async def read(self, topic: str, partition: int, start: int, end: int | None) -> AsyncGenerator[Stored, None]:
         found = self._partition(topic, partition)
         earliest = first_offset(found)
         if start < earliest and start > 0:

@@ -216,14 +216,16 @@ class HttpDriver:
 
     # Looking
 
-    async def read(self, topic: str, partition: int, start: int, end: int | None) -> AsyncIterator[Stored]:
+    async def read(self, topic: str, partition: int, start: int, end: int | None) -> AsyncGenerator[Stored, None]:
         if end is not None and end <= start:
             return
         with as_bus_errors():
             await self._check_partition(topic, partition)
             # From 0 is from the oldest there is; any other offset that retention has removed is an error.
-            async for message in self._client.scan(topic, partition, from_=start or None, to=end):
-                yield stored(topic, message)
+            scanned = self._client.scan(topic, partition, from_=start or None, to=end)
+            async with contextlib.aclosing(scanned) as messages:
+                async for message in messages:
+                    yield stored(topic, message)
 
     async def follow(self, topic: str, partition: int, start: int) -> AsyncGenerator[list[Stored], None]:
         with as_bus_errors():

@@ -27,6 +27,7 @@ from slipstream.bus.settings import BusSettings
 
 log = logging.getLogger(__name__)
 
+NO_LOG = "core NATS keeps no log: set NATS_JETSTREAM=true"
 WAITING_MAX = 65_536
 """Messages that may wait for a free slot; what comes above that is dropped, and said."""
 
@@ -112,7 +113,7 @@ class CoreDriver:
         return TopicInfo(topic, 1, None, None)
 
     async def topics(self, prefix: str) -> list[str]:
-        return []
+        raise Unsupported(NO_LOG)
 
     async def remove(self, topic: str, partition: int, offset: int) -> bool:
         return False
@@ -135,13 +136,13 @@ class CoreDriver:
         """Nor to be changed."""
         return await self.topic(topic)
 
-    async def read(self, topic: str, partition: int, start: int, end: int | None) -> AsyncIterator[Stored]:
-        # An iterator, as on the other drivers.
-        raise Unsupported("core NATS keeps no log: set NATS_JETSTREAM=true")
+    async def read(self, topic: str, partition: int, start: int, end: int | None) -> AsyncGenerator[Stored, None]:
+        # A generator, as on the other drivers.
+        raise Unsupported(NO_LOG)
         yield  # type: ignore[unreachable]
 
     def follow(self, topic: str, partition: int, start: int) -> AsyncGenerator[list[Stored], None]:
-        raise Unsupported("core NATS keeps no log: set NATS_JETSTREAM=true")
+        raise Unsupported(NO_LOG)
 
     def tap(self, prefix: str, listening: asyncio.Event | None = None) -> AsyncGenerator[Stored, None]:
         return tap(self._connection, prefix, listening)

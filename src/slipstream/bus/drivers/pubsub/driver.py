@@ -132,7 +132,7 @@ class PubSubDriver:
 
     # The rest
 
-    def read(self, topic: str, partition: int, start: int, end: int | None) -> AsyncIterator[Stored]:
+    def read(self, topic: str, partition: int, start: int, end: int | None) -> AsyncGenerator[Stored, None]:
         raise Unsupported(
             f"Pub/Sub keeps no log, so {topic} cannot be read: subscribe to it, or tap what passes; what was published "
             "before is only to be had by a subscription that was there"
