@@ -123,6 +123,16 @@ def test_for_machines_a_message_is_a_line_of_json_with_all_of_it(site: Site) -> 
     assert (raw["data"], raw["encoding"]) == ("/w==", "base64")
 
 
+def test_where_no_log_is_kept_a_dead_letter_topic_is_listened_to(site: Site) -> None:
+    if site.driver != "pubsub":
+        pytest.skip(f"on {site.driver} its log is followed")
+    make(site, "lost.DLQ")
+    with tapping(site, "lost.DLQ", "-n", "1") as (process, _):
+        asyncio.run(publish(site, "lost.DLQ", b"one"))
+        shown, error = process.communicate(timeout=30)
+    assert shown.split()[1] == "lost.DLQ", error
+
+
 @in_loop
 async def test_nothing_is_taken_from_a_group(site: Site) -> None:
     async with open_bus(**site.settings()) as bus:

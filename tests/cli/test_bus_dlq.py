@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rich_click
 from click.testing import CliRunner, Result
 
 from slipstream.bus import Message, Reject, open_bus
@@ -37,10 +39,10 @@ def topic() -> str:
     return f"orders-{os.getpid()}-{next(_numbers)}"
 
 
-def run(*arguments: str, site: Site, expect: int = 0, answer: str = "") -> Result:
+def run(*arguments: str, site: Site, expect: int = 0, answer: str = "", **given: str) -> Result:
     ours = {name: None for name in os.environ if name not in environment()}
     with ThreadPoolExecutor(1) as thread:
-        variables = {**ours, **site.environment(), "NO_COLOR": "1", "COLUMNS": "200"}
+        variables = {**ours, **site.environment(), "NO_COLOR": "1", "COLUMNS": "200", **given}
         ended = thread.submit(CliRunner().invoke, main, arguments, input=answer, env=variables).result()
     assert ended.exit_code == expect, f"{ended.exit_code}\n{ended.output}\n{ended.exception!r}"
     return ended
@@ -75,7 +77,6 @@ def stored(site: Site, topic: str) -> list[bytes]:
 
 
 def test_dead_letters_are_listed_shown_sent_back_and_discarded(site: Site, topic: str) -> None:
-    assert "no dead letters" in run("bus", "dlq", "list", topic, site=site).output
     bury(site, topic, "one", "two", "three")
     first, second, third = lines("bus", "dlq", "list", topic, site=site)
     place = f"{first['topic']}/{first['partition']}/{first['offset']}"
@@ -91,13 +92,44 @@ def test_dead_letters_are_listed_shown_sent_back_and_discarded(site: Site, topic
     run("bus", "dlq", "redrive", topic, "-m", place, "--yes", site=site)
     assert stored(site, topic) == [b"one", b"two", b"three", b"one"]
     assert "there is no dead letter at" in run("bus", "dlq", "show", place, site=site, expect=3).stderr
-    other = f"{second['topic']}/{second['partition']}/{second['offset']}"
+    other, third_place = (f"{each['topic']}/{each['partition']}/{each['offset']}" for each in (second, third))
     assert "1 dead letter discarded" in run("bus", "dlq", "discard", topic, "-m", other, "-y", site=site).output
     assert lines("bus", "dlq", "list", topic, site=site) == [third]
+    refused = run("bus", "dlq", "discard", f"{topic}-other", "-m", third_place, "-y", site=site, expect=2)
+    assert f"is a dead letter of {topic}, and not of {topic}-other" in refused.stderr
     answered = lines("bus", "dlq", "redrive", topic, "--to", f"{topic}.later", "-y", site=site)
     assert answered == [{"redriven": 1, "dry_run": False}]
     assert stored(site, f"{topic}.later") == [b"three"]
     assert "no dead letters" in run("bus", "dlq", "list", topic, site=site).output
+
+
+def test_a_topic_that_does_not_exist_is_not_found(site: Site, topic: str) -> None:
+    for command in (["list"], ["redrive", "-y"], ["discard", "-y"]):
+        missing = run("bus", "dlq", *command, topic, site=site, expect=3)
+        assert f"there is no topic {topic}" in missing.stderr
+
+
+def test_what_another_handled_while_the_question_was_open_is_not_sent(
+    site: Site, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bury(site, topic, "one", "two")
+
+    def confirm(question: str, **how: object) -> None:
+        asyncio.run(redrive_first())
+
+    async def redrive_first() -> None:
+        async with open_bus(**site.settings()) as bus, contextlib.aclosing(bus.dead_letters.list(topic)) as letters:
+            await bus.dead_letters.redrive(await anext(letters), f"{topic}.later")
+
+    monkeypatch.setattr(rich_click, "confirm", confirm)
+    assert "1 dead letter sent back" in run("bus", "dlq", "redrive", topic, site=site).output
+    assert stored(site, topic) == [b"one", b"two", b"two"]
+
+
+def test_core_nats_keeps_no_dead_letters(site: Site) -> None:
+    if site.driver == "nats":
+        core = {**site.environment(), "NATS_JETSTREAM": "false"}
+        assert "keeps no log" in run("bus", "dlq", "list", site=site, expect=1, **core).stderr
 
 
 def test_dlq_means_the_dead_letters_of_nats_where_that_is_the_bus(site: Site, topic: str) -> None:
@@ -109,6 +141,7 @@ def test_dlq_means_the_dead_letters_of_nats_where_that_is_the_bus(site: Site, to
     assert "no customer for one" in run("dlq", "show", place, site=site).output
     assert "1 dead letter sent back" in run("dlq", "redrive", topic, "--yes", site=site).output
     run("dlq", "list", topic, "--server", "http://127.0.0.1:9", site=site, expect=5)
+    assert "discard" in run("dlq", "--help", site=site).output
 
 
 def test_a_tap_of_a_dead_letter_topic_shows_what_lies_there(site: Site, topic: str) -> None:

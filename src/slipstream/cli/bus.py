@@ -149,22 +149,32 @@ async def _tap(settings: BusSettings, output: Output, pattern: str, limit: int |
 
 
 async def _passing(bus: Bus, pattern: str, listening: asyncio.Event) -> AsyncGenerator[Stored, None]:
-    """A dead-letter topic is looked at for what lies there: it is followed from its beginning, where there is a log."""
-    from slipstream.bus import Unsupported  # noqa: PLC0415
-
-    if is_one_dead_letter_topic(pattern) and (info := await bus.topic(pattern)) is not None:
-        try:
-            if info.partitions == 1:
-                async with contextlib.aclosing(bus.follow(pattern)) as batches:
-                    listening.set()
-                    async for batch in batches:
-                        for stored in batch:
-                            yield stored
-        except Unsupported:
-            pass
+    """Yield what is published. One dead-letter topic is followed from its beginning, where there is a log."""
+    if is_one_dead_letter_topic(pattern) and await _is_one_log(bus, pattern):
+        async with contextlib.aclosing(bus.follow(pattern)) as batches:
+            listening.set()
+            async for batch in batches:
+                for stored in batch:
+                    yield stored
     async with contextlib.aclosing(bus.tap(pattern, listening=listening)) as passing:
         async for stored in passing:
             yield stored
+
+
+async def _is_one_log(bus: Bus, topic: str) -> bool:
+    """Return whether a topic exists, has one partition, and can be read."""
+    from slipstream.bus import Unsupported  # noqa: PLC0415
+
+    info = await bus.topic(topic)
+    if info is None or info.partitions != 1:
+        return False
+    try:
+        async with contextlib.aclosing(bus.read(topic, end=0)) as nothing:
+            async for _ in nothing:
+                pass
+    except Unsupported:
+        return False
+    return True
 
 
 def is_one_dead_letter_topic(pattern: str) -> bool:

@@ -64,6 +64,7 @@ def list_dead_letters(settings: BusSettings, output: Output, topic: str, maximum
             if len(found) == maximum:
                 return found, True
             found.append(letter)
+        await _check_topic(letters, topic, found)
         return found, False
 
     found, more = _asked(settings, look)
@@ -148,9 +149,10 @@ def redrive(
         click.confirm(question, abort=True, err=True)
 
     async def send(letters: DeadLetters) -> int:
-        for letter in found:
+        left = found if yes else await _still_there(letters, found)
+        for letter in left:
             await letters.redrive(letter, to)
-        return len(found)
+        return len(left)
 
     count = len(found) if dry_run else _asked(settings, send)
     _tell(output, count, "redriven", "would be sent back" if dry_run else "sent back", dry_run=dry_run)
@@ -183,9 +185,10 @@ def discard(
         click.confirm(f"Discard {counted(len(found), 'dead letter')} of {topic} for good?", abort=True, err=True)
 
     async def give_up(letters: DeadLetters) -> int:
-        for letter in found:
+        left = found if yes else await _still_there(letters, found)
+        for letter in left:
             await letters.discard(letter)
-        return len(found)
+        return len(left)
 
     _tell(output, _asked(settings, give_up), "discarded", "discarded")
 
@@ -209,16 +212,49 @@ async def _opened(settings: BusSettings) -> AsyncIterator[DeadLetters]:
 async def _chosen(
     letters: DeadLetters, topic: str, places: tuple[PlaceName, ...], limit: int | None, selection: Selection
 ) -> list[DeadLetter]:
-    """Those at the places, or all that are selected."""
+    """Return the dead letters at the places, or all that are selected."""
     if places:
         found = [await letters.get(place.topic, place.partition, place.offset) for place in places]
+        for letter in found:
+            _check_of(topic, letter)
         return [letter for letter in found if selection.has(letter)][:limit]
     chosen: list[DeadLetter] = []
     async for letter in letters.list(topic, selection):
         if len(chosen) == limit:
             break
         chosen.append(letter)
+    await _check_topic(letters, topic, chosen)
     return chosen
+
+
+def _check_of(topic: str, letter: DeadLetter) -> None:
+    from slipstream.bus import InvalidArgument  # noqa: PLC0415
+    from slipstream.bus.names import DEAD_LETTER_SUFFIX  # noqa: PLC0415
+
+    if topic not in {letter.origin, letter.topic, letter.topic.removesuffix(DEAD_LETTER_SUFFIX)}:
+        raise InvalidArgument(f"{letter.place} is a dead letter of {letter.origin}, and not of {topic}: name its topic")
+
+
+async def _check_topic(letters: DeadLetters, topic: str, found: list[DeadLetter]) -> None:
+    """Raise TopicMissing if nothing was found because there is no topic of this name."""
+    from slipstream.bus import TopicMissing  # noqa: PLC0415
+    from slipstream.bus.names import DEAD_LETTER_SUFFIX  # noqa: PLC0415
+
+    if found or not topic:
+        return
+    for name in (topic, topic.removesuffix(DEAD_LETTER_SUFFIX), topic + DEAD_LETTER_SUFFIX):
+        if await letters.bus.topic(name) is not None:
+            return
+    raise TopicMissing(
+        f"there is no topic {topic}: correct its name; slipstream bus dlq list shows those of all topics"
+    )
+
+
+async def _still_there(letters: DeadLetters, found: list[DeadLetter]) -> list[DeadLetter]:
+    """Return those that are still dead letters: others may have handled some while a question was open."""
+    topics = {letter.topic for letter in found}
+    there = {(letter.place, letter.died_ms) for topic in topics async for letter in letters.list(topic)}
+    return [letter for letter in found if (letter.place, letter.died_ms) in there]
 
 
 def _selection(

@@ -22,16 +22,29 @@ if TYPE_CHECKING:
     from slipstream.client import Client, SyncRedrive
 
 
+ARGUMENTS = "slipstream.dlq.arguments"
+
+
 class _ByEngine(click.RichGroup):
-    """Where the bus is NATS its dead letters are meant, unless a server is named: there is none that could have any."""
+    """A group with the commands of `bus dlq` if the bus is NATS and no server is named."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        is_on_a_server = any(each.startswith(("-s", "--server")) for each in args[1:]) or "SLIPSTREAM_URL" in os.environ
-        if os.environ.get("MESSAGE_BUS_DRIVER") == "nats" and not is_on_a_server:
-            return of_the_bus.resolve_command(ctx, args)
+        ctx.meta[ARGUMENTS] = args[1:]
         return super().resolve_command(ctx, args)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return of_the_bus.list_commands(ctx) if _is_on_nats(ctx) else super().list_commands(ctx)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return of_the_bus.get_command(ctx, cmd_name) if _is_on_nats(ctx) else super().get_command(ctx, cmd_name)
+
+
+def _is_on_nats(context: click.Context) -> bool:
+    names_server = any(each.startswith(("-s", "--server")) for each in context.meta.get(ARGUMENTS, []))
+    is_on_nats = os.environ.get("MESSAGE_BUS_DRIVER") == "nats"
+    return is_on_nats and not names_server and "SLIPSTREAM_URL" not in os.environ
 
 
 @click.group(cls=_ByEngine)
