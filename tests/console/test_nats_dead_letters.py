@@ -41,11 +41,14 @@ async def test_dead_letters_are_listed_shown_sent_back_and_discarded(nats: NatsS
     async with looking(nats, "dev.") as (url, bus):
         await bury(bus, topic, b"one", b"two", b"three")
         status, answer, _ = await ask(f"{url}?topic={topic}")
-        assert (status, answer["more"]) == (200, False)
+        assert (status, answer["next"]) == (200, None)
         one, two, three = answer["dead_letters"]
         assert (one["origin"], one["group"], one["value"]) == (topic, "shipping", "one")
         assert (one["reason"], one["attempts"]) == ("ValueError: no customer", 1)
-        assert (await ask(f"{url}?topic={topic}&limit=2"))[1]["more"] is True
+        _, page, _ = await ask(f"{url}?topic={topic}&limit=2")
+        assert page == {"dead_letters": [one, two], "next": f"{topic}.DLQ/{two['offset']}"}
+        _, page, _ = await ask(f"{url}?topic={topic}&limit=2&after={page['next']}")
+        assert page == {"dead_letters": [three], "next": None}
         assert (await ask(f"{url}?topic={topic}&group=billing"))[1]["dead_letters"] == []
         assert (await ask(f"{url}?topic={topic}&error=CUSTOMER"))[1]["dead_letters"] == [one, two, three]
         place = f"{url}/{topic}.DLQ/{one['offset']}"
@@ -58,9 +61,19 @@ async def test_dead_letters_are_listed_shown_sent_back_and_discarded(nats: NatsS
 
 
 @in_loop
+async def test_a_list_has_only_the_beginning_of_large_messages(nats: NatsSite, topic: str) -> None:
+    async with looking(nats) as (url, bus):
+        await bus.publish(f"{topic}.DLQ", "x" * 5_000)
+        _, page, _ = await ask(f"{url}?topic={topic}")
+        assert page["dead_letters"][0]["value"] == "x" * 2_000
+        assert (await ask(f"{url}/{topic}.DLQ/1"))[1]["value"] == "x" * 5_000
+
+
+@in_loop
 async def test_what_makes_no_sense_is_refused(nats: NatsSite, topic: str) -> None:
     async with looking(nats) as (url, _):
         assert (await ask(f"{url}/{topic}.DLQ/7"))[0] == 404
         assert (await ask(f"{url}/{topic}.DLQ/7/redrive", "POST", json={"where": "there"}))[0] == 400
         assert (await ask(f"{url}?limit=0"))[0] == 400
+        assert (await ask(f"{url}?after=17"))[0] == 400
         assert (await ask(f"{url}?topic=no%20topic"))[0] == 400

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated
 
 import msgspec
@@ -10,10 +11,13 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from slipstream.bus import DeadLetter, Selection
-from slipstream.console.answers import json_answer, read_json, read_query
+from slipstream.bus.dead_letters import Place
+from slipstream.console.answers import Refused, json_answer, read_json, read_query
 from slipstream.console.nats import NatsTopics
 from slipstream.console.sources import Noun
 
+VALUE_CHARS = 2_000
+"""How much of each message a list contains."""
 PLACE = "/v2/bus-dead-letters/{topic}/{offset:int}"
 
 
@@ -26,6 +30,8 @@ class LettersQuery(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_o
     error: str = ""
     """Part of the reason, in any case."""
     limit: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 100
+    after: str = ""
+    """Go on behind this place: the `next` of the answer before, such as `orders.DLQ/17`."""
 
 
 class LetterShown(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,12 +46,14 @@ class LetterShown(msgspec.Struct, frozen=True, kw_only=True):
     died_ms: int
     key: str
     value: str
+    """The message as text. In a list it is cut to 2,000 characters."""
     attributes: dict[str, str]
 
 
 class LettersShown(msgspec.Struct, frozen=True):
     dead_letters: list[LetterShown]
-    more: bool
+    next: str | None = None
+    """For `after`: where the next page begins; absent on the last page."""
 
 
 class RedriveOne(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -81,15 +89,15 @@ class NatsDeadLetters(Noun):
     async def list(self, request: Request) -> Response:
         query = read_query(request, LettersQuery)
         found: list[LetterShown] = []
-        more = False
         async with self._topics.asked() as bus:
             chosen = Selection(group=query.group, error=query.error)
-            async for letter in bus.dead_letters.list(query.topic, chosen):
-                if len(found) == query.limit:
-                    more = True
-                    break
-                found.append(_shown(letter))
-        return json_answer(LettersShown(found, more))
+            listed = bus.dead_letters.list(query.topic, chosen, after=_after(query.after))
+            async with contextlib.aclosing(listed) as letters:
+                async for letter in letters:
+                    if len(found) == query.limit:
+                        return json_answer(LettersShown(found, f"{found[-1].topic}/{found[-1].offset}"))
+                    found.append(_shown(letter, VALUE_CHARS))
+        return json_answer(LettersShown(found))
 
     async def show(self, request: Request) -> Response:
         async with self._topics.asked():
@@ -112,7 +120,14 @@ class NatsDeadLetters(Noun):
             return await bus.dead_letters.get(request.path_params["topic"], 0, request.path_params["offset"])
 
 
-def _shown(letter: DeadLetter) -> LetterShown:
+def _after(text: str) -> Place | None:
+    topic, _, offset = text.rpartition("/")
+    if text and not (topic and offset.isascii() and offset.isdigit()):
+        raise Refused("INVALID_ARGUMENT", f"after is {text!r:.80}, and must be a place such as orders.DLQ/17")
+    return Place(topic, 0, int(offset)) if text else None
+
+
+def _shown(letter: DeadLetter, value_chars: int | None = None) -> LetterShown:
     return LetterShown(
         topic=letter.topic,
         offset=letter.offset,
@@ -122,6 +137,6 @@ def _shown(letter: DeadLetter) -> LetterShown:
         attempts=letter.attempts,
         died_ms=letter.died_ms,
         key=letter.key,
-        value=letter.data.decode(errors="replace"),
+        value=letter.data.decode(errors="replace")[:value_chars],
         attributes=letter.attributes,
     )

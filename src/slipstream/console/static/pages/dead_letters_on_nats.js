@@ -11,7 +11,7 @@ import { since } from "../parts/since.js";
 import { table } from "../parts/table.js";
 
 const FILTERS = ["topic", "group", "error"];
-const LOOK_MS = 3_000;
+const LOOK_MS = 15_000;
 
 const placeOf = (letter) => `${letter.topic}/0/${letter.offset}`;
 const callOf = (letter) => path("v2", "bus-dead-letters", letter.topic, letter.offset);
@@ -19,15 +19,17 @@ const callOf = (letter) => path("v2", "bus-dead-letters", letter.topic, letter.o
 export async function show(root, { query, signal }) {
   const filter = Object.fromEntries(FILTERS.map((name) => [name, query[name] ?? ""]));
   let letters = null;
-  let more = false;
-  let opened = "";
+  let next = null;
+  let before = []; // where each page up to this one begins
+  let opened = null;
   let error = null;
 
   const view = mount(root, () => [
     h("h1", {}, "Dead letters"),
     h("form", { class: "filters", onsubmit: (event) => event.preventDefault() }, field("topic", "Topic", "all"), field("group", "Group", "any"), field("error", "Error message has", "part of it")),
     error ? errorBox(error, () => look()) : null,
-    letters?.length ? h("p", { role: "status" }, h("strong", {}, plural(letters.length, "dead letter")), more ? "; there are more" : "", " ", h("button", { type: "button", onclick: redriveAll }, `Redrive ${count(letters.length)}`)) : null,
+    letters?.length ? h("p", { role: "status" }, h("strong", {}, plural(letters.length, "dead letter")), before.length ? ` of page ${before.length + 1}` : "", next ? "; there are more" : "", " ", h("button", { type: "button", onclick: redriveAll }, `Redrive ${count(letters.length)}`)) : null,
+    pages(),
     error && !letters ? null : list(),
     detail(),
   ]);
@@ -36,9 +38,16 @@ export async function show(root, { query, signal }) {
     const changed = (event) => {
       filter[name] = event.target.value.trim();
       remember(filter);
+      before = [];
       look();
     };
     return h("label", {}, label, h("input", { value: filter[name], placeholder, size: 14, onchange: changed }));
+  }
+
+  function pages() {
+    if (!next && !before.length) return null;
+    const turn = (label, places) => h("button", { type: "button", onclick: () => ((before = places), look()) }, label);
+    return h("div", { class: "buttons" }, before.length ? turn("First page", []) : null, next ? turn("Next page", [...before, next]) : null);
   }
 
   function list() {
@@ -57,8 +66,8 @@ export async function show(root, { query, signal }) {
   }
 
   function detail() {
-    const letter = letters?.find((each) => placeOf(each) === opened);
-    if (!letter) return null;
+    const letter = opened;
+    if (!letter || !letters?.some((each) => placeOf(each) === placeOf(letter))) return null;
     return h(
       "section",
       { class: "card", "aria-labelledby": "opened" },
@@ -70,8 +79,15 @@ export async function show(root, { query, signal }) {
     );
   }
 
-  function open(letter) {
-    opened = placeOf(letter);
+  /** The list has only the beginning of a large message. */
+  async function open(letter) {
+    try {
+      opened = await get(callOf(letter), { signal });
+      error = null;
+    } catch (failed) {
+      if (failed.name === "AbortError") return;
+      error = failed;
+    }
     view.update();
   }
 
@@ -87,11 +103,23 @@ export async function show(root, { query, signal }) {
       text: "Each is published again to the topic it came from, where every group gets it, and is no dead letter any more.",
       action: `Redrive ${count(chosen.length)}`,
       run: async () => {
-        for (const letter of chosen) await post(`${callOf(letter)}/redrive`, {});
-        toast(`${plural(chosen.length, "dead letter")} sent back`);
+        let sent = 0;
+        for (const letter of chosen) sent += await redriveIfThere(letter);
+        toast(`${plural(sent, "dead letter")} sent back`);
       },
     });
     await look();
+  }
+
+  /** Returns 0 if another has redriven or discarded it meanwhile. */
+  async function redriveIfThere(letter) {
+    try {
+      await post(`${callOf(letter)}/redrive`, {});
+      return 1;
+    } catch (failed) {
+      if (failed.code !== "NOT_FOUND") throw failed;
+      return 0;
+    }
   }
 
   async function discard(event, letter) {
@@ -102,8 +130,12 @@ export async function show(root, { query, signal }) {
 
   async function look() {
     try {
-      ({ dead_letters: letters, more } = await get("/v2/bus-dead-letters" + asQuery(filter), { signal }));
+      ({ dead_letters: letters, next } = await get("/v2/bus-dead-letters" + asQuery({ ...filter, after: before.at(-1) ?? "" }), { signal }));
       error = null;
+      if (!letters.length && before.length) {
+        before = before.slice(0, -1); // all of this page were handled
+        return await look();
+      }
     } catch (failed) {
       if (failed.name === "AbortError") return;
       error = failed;
