@@ -209,6 +209,52 @@ def test_retention_makes_room_for_a_compaction_that_waits_for_it(
         assert (node.values("orders"), node.values("old")) == (values, [[b"new"]])
 
 
+@pytest.mark.parametrize("operation", ["replace segment", "replace checkpoint"])
+def test_deleting_a_topic_makes_room_for_a_compaction_that_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    """Also while a second compaction waits behind the first; retention goes on behind the deletion."""
+    monkeypatch.setattr(compactor, "RETRY_S", 0.001)
+    monkeypatch.setattr(module, "MERGE_BELOW_BYTES", 5)
+    directory = tmp_path / "data"
+    disk = FailingDisk()
+    with Node(directory, disk) as node:
+
+        def reject(offset: int) -> None:
+            at = ("orders", "g", 0, offset, "o", "boom")
+            node.perform(lambda broker, now_ms: broker.nack(now_ms, *at, retryable=False))
+
+        node.create("old", retention_bytes=1)
+        node.produce("old", b"x" * 100)
+        node.create("orders")
+        fill(node)
+        node.take("orders", 10)
+        reject(0)
+        node.compact()
+        (old,) = (directory / "segments").glob("1-old/0/*")
+        (gone,) = (directory / "segments").glob("*-dlq.orders")
+        node.produce("old", b"new")
+        reject(1)
+        disk.fail(operation, errno.ENOSPC)
+        node.engine._rotate()
+        node.until(lambda: node.store.compactor.stalled is not None)
+        reject(2)
+        node.engine._rotate()
+        node.delete("dlq.orders")
+        node.until(lambda: not gone.exists())
+        node.engine.trim(node.engine.broker.topic("old"), 0)
+        node.engine._schedule_flush()
+        node.until(lambda: not old.exists())
+        disk.mend()
+        node.until(lambda: node.store.compactor.backlog == 0)
+        assert not gone.exists(), "no compaction has brought it back"
+        expected, values = node.state(), node.values("orders")
+    with Node(directory) as node:
+        assert (node.state(), node.values("orders"), node.values("old")) == (expected, values, [[b"new"]])
+        node.compact()
+        assert not gone.exists()
+
+
 def test_a_stop_does_not_wait_for_room_for_a_compaction(tmp_path: Path) -> None:
     directory = tmp_path / "data"
     disk = FailingDisk()

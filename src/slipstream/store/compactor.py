@@ -6,6 +6,7 @@ import logging
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias, TypeVar
@@ -82,8 +83,8 @@ class Compactor:
         self.stalled: OSError | None = None
         """Why the compaction under way waits for room."""
         self._closing = threading.Event()
-        self._held: _Item | None = None
-        """Taken from the queue while a compaction waited for room, and next in turn."""
+        self._held: deque[_Item | None] = deque()
+        """Items that were taken from the queue while a compaction waited for room, oldest first."""
         self._checkpoints = checkpoints
         self._adopt = adopt
         self._builder = builder
@@ -149,8 +150,7 @@ class Compactor:
                 return
 
     def _next(self) -> _Item | None:
-        item, self._held = self._held, None
-        return item if item is not None else self._queue.get()
+        return self._held.popleft() if self._held else self._queue.get()
 
     def _handle(self, item: _Item) -> None:
         if isinstance(item, Compaction):
@@ -193,22 +193,23 @@ class Compactor:
             orders = [self._order(stored, chunk) for stored, chunk in compaction.chunks]
             return orders, self._builder.build(self.directory, list(range(first, compaction.sequence)), orders)
 
-        orders, built = self._with_room(build, self._trim_waiting)
-        adopted = [
-            (stored, chunk, self._enter(order, segment))
-            for (stored, chunk), order, segment in zip(compaction.chunks, orders, built, strict=True)
-        ]
-        segments = [segment for part in self.catalogue.values() for segment in part]
-        checkpoint = Checkpoint(compaction.sequence, compaction.snapshot, segments)
-        self._with_room(lambda: write_checkpoint(self.directory, checkpoint, self.disk))
-        for stored, chunk, part in adopted:
-            self._adopt(stored, chunk, part)
+        orders, built = self._with_room(build, compaction)
+        for order, segment in zip(orders, built, strict=True):
+            self._enter(order, segment)
+
+        def write() -> None:
+            segments = [segment for part in self.catalogue.values() for segment in part]
+            write_checkpoint(self.directory, Checkpoint(compaction.sequence, compaction.snapshot, segments), self.disk)
+
+        self._with_room(write, compaction)
+        for stored, chunk in compaction.chunks:
+            self._adopt(stored, chunk, self.catalogue[stored.topic_id, stored.partition])
         self._forget_before(compaction.sequence)
         for path in superseded:
             self.disk.remove(path)
 
-    def _with_room(self, write: Callable[[], ResultT], meanwhile: Callable[[], object] = lambda: None) -> ResultT:
-        """Repeat what there is no room for until there is. The journal holds everything, so nothing is lost by it.
+    def _with_room(self, write: Callable[[], ResultT], compaction: Compaction) -> ResultT:
+        """Repeat a write of this compaction until there is room for it. The journal holds everything meanwhile.
 
         Raises _Closed when the compactor is closed before that.
         """
@@ -223,27 +224,38 @@ class Compactor:
                 self.stalled = error
                 if self._closing.wait(RETRY_S):
                     raise _Closed from error
-                meanwhile()
+                self._free_room(compaction)
             else:
                 if self.stalled is not None:
                     log.info("there is room for compactions again")
                     self.stalled = None
                 return result
 
-    def _trim_waiting(self) -> None:
-        """Do the trims that are next in turn: retention makes room."""
-        while self._held is None:
+    def _free_room(self, stalled: Compaction) -> None:
+        """Do the work in the queue that makes room, and hold the rest until the stalled compaction has ended."""
+        while True:
             try:
                 item = self._queue.get_nowait()
             except queue.Empty:
                 return
-            if isinstance(item, _Trim):
-                self._trim(item)
-            elif item is None:
-                self._queue.put(None)  # the end, which `_run` has to see
-                return
+            if isinstance(item, _Trim | Chunk):
+                self._handle(item)
+            elif isinstance(item, _Delete):
+                self._drop_chunks(item.topic_id, stalled)
+                self._delete(item.topic_id)
             else:
-                self._held = item
+                self._held.append(item)
+                if item is None:
+                    return
+
+    def _drop_chunks(self, topic_id: int, stalled: Compaction) -> None:
+        """Take a deleted topic out of the compactions that have not ended, so that none writes segments of it."""
+        for compaction in (stalled, *self._held):
+            if isinstance(compaction, Compaction):
+                dropped = [chunk for stored, chunk in compaction.chunks if stored.topic_id == topic_id]
+                compaction.chunks = [each for each in compaction.chunks if each[0].topic_id != topic_id]
+                for chunk in dropped:
+                    self._handle(chunk)
 
     def _order(self, stored: StoredLog, chunk: Chunk) -> SegmentOrder:
         key = (stored.topic_id, stored.partition)
@@ -258,8 +270,8 @@ class Compactor:
             before=before[-1] if before and before[-1].end_index == chunk.first_index else None,
         )
 
-    def _enter(self, order: SegmentOrder, segment: SegmentInfo) -> list[SegmentInfo]:
-        """Puts a new segment into the catalogue; it may have taken in the one before it."""
+    def _enter(self, order: SegmentOrder, segment: SegmentInfo) -> None:
+        """Put a new segment into the catalogue. It may have been merged with the one before it."""
         key = (segment.topic_id, segment.partition)
         kept = self.catalogue.get(key, [])
         if order.before is not None and segment.first_index < order.first_index:
@@ -267,7 +279,6 @@ class Compactor:
             kept = kept[:-1]
         self.catalogue[key] = [*kept, segment]
         self._end_bytes[key] = segment.end_bytes
-        return self.catalogue[key]
 
     def _forget_before(self, sequence: int) -> None:
         """Keeps the checkpoint before this one, and its journal: with them a damaged checkpoint can be repaired."""
