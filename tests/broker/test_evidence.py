@@ -55,15 +55,38 @@ def test_texts_are_bounded_one_by_one_and_together() -> None:
 
 def test_past_the_limit_of_the_broker_texts_are_left_out_until_others_are_finished() -> None:
     held = [story(1, error="e" * 90, traceback="")]
-    budget = EvidenceBudget(lambda: held, chars_max=1_000)
+    measured = []
+
+    def measure() -> list[Evidence]:
+        measured.append(1)
+        return held
+
+    budget = EvidenceBudget(measure, chars_max=1_000)
     budget.recount()
     full = attempt(1, error="e" * 500, traceback="t" * 500, budget=budget)
     assert (len(full.error), full.traceback) == (LEAN_ERROR_CHARS, "")
     assert attempt(2, error="e" * 400, traceback="t" * 400, budget=budget).traceback, "there is room for this one"
     held.clear()
-    for number in range(RECOUNT_EVERY):
-        attempt(number, error="e" * 500, traceback="t" * 500, budget=budget)
-    assert attempt(1, error="e" * 500, traceback="t" * 500, budget=budget).traceback, "it has counted again"
+    while len(measured) == 1:
+        refused = attempt(3, error="e" * 500, traceback="t" * 500, budget=budget)
+        attempt(4, error="", traceback="", budget=budget)  # there is always room for this one
+    assert refused.traceback, "it has counted again"
+
+
+def test_at_the_limit_of_the_broker_all_messages_in_flight_are_read_rarely() -> None:
+    """Each reading takes as long as there are messages, also where small texts still fit between large ones."""
+    full, measured = [story(1, error="e" * 1_000, traceback="")], []
+
+    def measure() -> list[Evidence]:
+        measured.append(1)
+        return full
+
+    budget = EvidenceBudget(measure, chars_max=1_000)
+    budget.recount()
+    for _ in range(RECOUNT_EVERY):
+        assert not budget.take(1)
+        assert budget.take(0)
+    assert len(measured) == 1 + 1
 
 
 def failing(restart: str = "", *, restart_after: int = 1) -> Evidence:

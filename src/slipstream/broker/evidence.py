@@ -25,7 +25,7 @@ BROKER_CHARS_MAX = 64 << 20
 LEAN_ERROR_CHARS = 100
 """What is kept of an error past that limit."""
 RECOUNT_EVERY = 1_000
-"""After this many refusals the broker counts again: messages that are finished free their share without saying so."""
+"""At the limit, the sum is measured again after this many texts at the earliest: it reads all messages in flight."""
 
 
 class Attempt(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -75,29 +75,29 @@ def with_attempt(kept: Evidence, attempt: Attempt) -> Evidence:
 
 
 class EvidenceBudget:
-    """How much the texts of all messages in flight may take together.
+    """The limit on the texts of all messages in flight together.
 
-    Messages leave in many ways, and none of them reports here. So the sum only grows, and is measured again when it
-    looks too high.
+    A message that is finished does not report here. So the sum only grows, and is measured again when it reaches the
+    limit.
     """
 
     def __init__(self, measure: Callable[[], Iterable[Evidence]], chars_max: int = BROKER_CHARS_MAX) -> None:
         self._measure = measure
         self._chars_max = chars_max
         self._chars = 0
-        self._refused = 0
+        self._taken = 0
+        """Calls of `take` since the sum was measured."""
 
     def take(self, chars: int) -> bool:
         """Return whether texts of this length may be kept."""
+        self._taken += 1
+        if self._chars + chars > self._chars_max and self._taken >= RECOUNT_EVERY:
+            self.recount()
         if self._chars + chars > self._chars_max:
-            if self._refused % RECOUNT_EVERY == 0:
-                self.recount()
-            self._refused += 1
-            if self._chars + chars > self._chars_max:
-                return False
+            return False
         self._chars += chars
-        self._refused = 0
         return True
 
     def recount(self) -> None:
         self._chars = sum(attempt.chars for evidence in self._measure() for attempt in evidence)
+        self._taken = 0
