@@ -320,6 +320,69 @@ def test_a_group_that_is_used_again_after_a_long_time_counts_again() -> None:
         sim.produce()
 
 
+TO_X = RoutingDecision(target_topic="x", label="x")
+
+
+def with_full_target() -> tuple[Simulator, list[str]]:
+    """A router sends messages to the topic `x`, which takes one more; what it is told is in the list."""
+    sim = small(max_waiting_messages=3)
+    sim.create(partitions=2)
+    sim.create("x")
+    for topic in ("t", "x"):
+        sim.attach(topic=topic, credit=0)
+    for _ in range(2):
+        sim.produce(topic="x")
+    told: list[str] = []
+    sim.broker.intake.on_routed = told.append
+    return sim, told
+
+
+def test_a_message_goes_its_normal_way_where_its_router_has_chosen_a_topic_that_is_full() -> None:
+    sim, told = with_full_target()
+    first, second = (sim.broker.produce(sim.now_ms, "t", b"", value, decision=TO_X) for value in (b"a", b"b"))
+    assert places([first, second]) == [("x", 0, 2), ("t", 0, 0)]
+    assert decode_meta(sim.broker.topic("t").partitions[0].log.read(0).meta).routing is None
+    assert told == ["", "x/0 is full"]
+    assert sim.broker.intake.router_misses_total == 1
+    assert sim.broker.intake.rejected["partition_buffer_full"] == 0
+
+
+def test_a_message_that_was_stored_in_a_topic_that_is_full_now_is_not_stored_again() -> None:
+    sim, told = with_full_target()
+    message = [NewMessage(b"", b"a", Envelope(idempotency_key="k"), decision=TO_X)]
+    for _ in range(2):
+        assert places(send(sim, message)) == [("x", 0, 2)]
+        sim.broker.produce(sim.now_ms, "t", b"", b"a", Envelope(idempotency_key="k"), TO_X)
+    assert len(stored(sim, "x")) == 3
+    assert set(told) == {""}
+
+
+def test_of_a_batch_what_does_not_fit_where_its_router_sends_it_goes_its_normal_way() -> None:
+    sim, told = with_full_target()
+    batch = [
+        NewMessage(b"", b"a", decision=TO_X),
+        NewMessage(b"", b"b", decision=RoutingDecision(partition_override=1)),
+        NewMessage(b"", b"c", decision=TO_X),
+    ]
+    assert places(send(sim, batch)) == [("t", 0, 0), ("t", 1, 1), ("t", 0, 2)]
+    assert told == ["x/0 is full", "x/0 is full", ""]
+    assert places(send(sim, batch[:1])) == [("x", 0, 2)]
+    assert sim.broker.intake.router_misses_total == 2
+
+
+def test_where_the_normal_way_is_full_or_leads_nowhere_the_producer_has_to_wait() -> None:
+    sim, told = with_full_target()
+    for topic in ("x", "t", "t", "t"):
+        sim.produce(topic=topic)
+    for name in ("not-there", "t"):
+        with pytest.raises(Overloaded):
+            sim.broker.produce(sim.now_ms, name, b"", b"a", decision=TO_X)
+        with pytest.raises(Overloaded):
+            sim.broker.produce_batch(sim.now_ms, name, [NewMessage(b"", b"a", decision=TO_X)])
+    assert told == []
+    assert sim.broker.intake.router_misses_total == 0
+
+
 # Delays
 
 

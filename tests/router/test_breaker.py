@@ -16,6 +16,12 @@ def paused(now_s: float = 0.0) -> Breaker:
     return breaker
 
 
+def decide(breaker: Breaker, now_s: float) -> bool:
+    """Let the router make a decision that is followed; return whether it works again with that."""
+    breaker.answered(breaker.admit(now_s))
+    return breaker.succeeded(now_s)
+
+
 def test_time_outs_in_a_row_pause_it() -> None:
     breaker = Breaker()
     changes = [breaker.timed_out(0, breaker.admit(0), WHY) for _ in range(TIMEOUTS_MAX)]
@@ -28,7 +34,7 @@ def test_a_decision_between_time_outs_keeps_it_from_being_paused() -> None:
     for _ in range(5):
         for _ in range(TIMEOUTS_MAX - 1):
             breaker.timed_out(0, breaker.admit(0), WHY)
-        breaker.succeeded(0, breaker.admit(0))
+        decide(breaker, 0)
     assert not breaker.is_paused
 
 
@@ -43,7 +49,7 @@ def test_after_a_pause_one_message_finds_out() -> None:
     breaker = paused()
     assert breaker.admit(PAUSE_S) is Admission.PROBE
     assert breaker.admit(PAUSE_S) is Admission.REFUSED
-    breaker.succeeded(PAUSE_S, Admission.PROBE)
+    breaker.answered(Admission.PROBE)
     assert breaker.admit(PAUSE_S) is Admission.ASKED
 
 
@@ -72,10 +78,10 @@ def test_a_probe_that_nobody_waits_for_leaves_the_place_to_the_next() -> None:
 
 def test_it_works_again_when_it_has_not_failed_for_a_while() -> None:
     breaker = paused()
-    assert not breaker.succeeded(PAUSE_S, breaker.admit(PAUSE_S))
+    assert not decide(breaker, PAUSE_S)
     assert not breaker.is_well(PAUSE_S)
     assert breaker.is_well(SETTLED_S)
-    assert breaker.succeeded(SETTLED_S, breaker.admit(SETTLED_S))
+    assert decide(breaker, SETTLED_S)
     assert breaker.reason == ""
 
 
@@ -90,6 +96,5 @@ def test_one_that_fails_now_and_then_changes_its_state_rarely() -> None:
     breaker, changes = Breaker(), 0
     for tenth in range(600):
         now_s = tenth / 10
-        admission = breaker.admit(now_s)
-        changes += breaker.failed(now_s, admission, "x") if tenth % 2 else breaker.succeeded(now_s, admission)
+        changes += breaker.failed(now_s, breaker.admit(now_s), "x") if tenth % 2 else decide(breaker, now_s)
     assert changes == 1

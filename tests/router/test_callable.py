@@ -10,6 +10,7 @@ import pytest
 from slipstream.broker import RoutingDecision
 from slipstream.router import CallableRouter, RoutedMessage, RouterHook, RouterRefused, load_router
 from slipstream.router.breaker import PAUSE_S, SETTLED_S, TIMEOUTS_MAX
+from tests.broker.simulator import Simulator
 
 MESSAGE = RoutedMessage(b"k", b"v")
 
@@ -136,6 +137,35 @@ def test_a_change_of_state_is_logged_once(caplog: pytest.LogCaptureFixture) -> N
     assert len(lines) == 2
     assert "the model is gone" in lines[0]
     assert lines[1] == "the router works again; in 10 s 100 messages went without it"
+
+
+def test_a_router_that_always_names_a_partition_that_is_not_there_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Also where so little is produced that it has not failed for ten seconds each time that it is asked."""
+    now_s, partition = 0.0, 99
+    hook = RouterHook(
+        CallableRouter(lambda topic, message: RoutingDecision(partition_override=partition)), 5_000, lambda: now_s
+    )
+    sim = Simulator()
+    sim.create()
+    sim.broker.intake.on_routed = hook.note_outcome
+
+    def produce() -> None:
+        sim.broker.produce(sim.now_ms, "t", b"", b"v", decision=ask(hook, 1)[0])
+
+    with caplog.at_level("INFO"):
+        for _ in range(5):
+            produce()
+            now_s += SETTLED_S + 1
+            assert hook.trouble.startswith("it fails")
+        partition = 0
+        produce()
+    assert hook.trouble == ""
+    assert (hook.failed_total, sim.broker.intake.router_misses_total) == (0, 5)
+    first, last = [record.getMessage() for record in caplog.records if record.name == "slipstream.router.hook"]
+    assert "its decision cannot be followed: partition_override out of range" in first
+    assert last == "the router works again; in 55 s 5 messages went without it"
 
 
 @pytest.mark.parametrize(

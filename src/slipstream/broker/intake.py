@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from itertools import chain
 from typing import TypeAlias
 
 import msgspec
@@ -41,8 +43,30 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
     """The idempotency key was known: this is the place of the message that came first."""
 
 
-_Plan: TypeAlias = tuple[Topic, Partition, bytes, bytes, bytes, int | None, "Identity | None"]
-"""Topic, partition, key, value, meta, deadline, idempotency key: a message that may be stored as it is."""
+_Plan: TypeAlias = tuple[Topic, Partition, bytes, int | None, "Identity | None"]
+"""Topic, partition, meta, deadline and idempotency key of a message that may be stored as it is."""
+
+
+class _Batch(msgspec.Struct, frozen=True, gc=False):
+    """Messages for one topic."""
+
+    name: str
+    messages: Sequence[NewMessage]
+    label: str = ""
+    """The start of the text of an error in one of its messages."""
+
+
+class _Staging:
+    """The messages that several batches store together, if nothing is wrong with any of them."""
+
+    __slots__ = ("first", "outcomes", "stages")
+
+    def __init__(self, outcomes: list[str]) -> None:
+        self.stages: dict[Topic, StagedBatch] = {}
+        self.first: dict[Identity, Placement] = {}
+        """The first message with each idempotency key."""
+        self.outcomes = outcomes
+        """For each decision of a router the reason why it cannot be followed, or "" where it is."""
 
 
 class Intake:
@@ -57,8 +81,8 @@ class Intake:
         self.redriven_total = 0
         self.router_misses_total = 0
         """Router decisions that could not be followed, such as a topic or partition that is not there."""
-        self.on_router_miss: Callable[[str], None] = lambda _: None
-        """Called with the reason when a router's decision could not be followed."""
+        self.on_routed: Callable[[str], None] = lambda _: None
+        """Called for each message that a router decided on: with the reason why that could not be followed, or ""."""
         self.rejected: dict[str, int] = {"partition_buffer_full": 0, "partition_buffer_bytes_full": 0, "disk_low": 0}
 
     def produce(
@@ -79,86 +103,121 @@ class Intake:
             if topic.is_dead_letter:
                 raise InvalidArgument(_BROKER_ONLY)
             partition = topic.partition_for(key)
-            meta, deadline_ms, identity = b"", None, None
+            meta, deadline_ms, identity, outcome = b"", None, None, None
         else:
-            topic, partition, _, _, meta, deadline_ms, identity = self._plan(
-                now_ms, name, key, value, envelope, decision, attributes, deliver_at_ms
-            )
+            message = NewMessage(key, value, envelope, attributes, deliver_at_ms, decision)
+            (topic, partition, meta, deadline_ms, identity), outcome = self._plan(now_ms, name, message)
         operation = None
         if identity is not None:
             known = self._find(self.state.produced, identity, now_ms)
             if known is not None:
                 self.deduplicated_total += 1
+                if outcome is not None:
+                    self._note_outcome(outcome)
                 return Placement(topic.name, known.partition, known.offset, deduplicated=True)
         size = len(key) + len(value)
         if (
             partition.count - partition.floor_count >= topic.config.max_waiting_messages
             or partition.bytes_total - partition.floor_bytes + size >= topic.config.max_waiting_bytes
         ):
+            if _has_target(decision) and any(self._is_full(topic, partition, 1, size, now_ms)):
+                with suppress(InvalidArgument):  # without the router it may not go anywhere: then it has to wait
+                    placement = self.produce(now_ms, name, key, value, envelope, None, attributes, deliver_at_ms)
+                    self._note_outcome(_full(topic.name, partition.number))
+                    return placement
             self._check_room(topic, partition, 1, size, now_ms)
         offset = topic.next_offset
         if identity is not None:
             operation = self._remember(identity, now_ms, partition.number, offset)
         self.dispatcher.append(partition, Record(offset, now_ms, key, value, meta), size, operation, deadline_ms)
         self.produced_total += 1
+        if outcome is not None:
+            self._note_outcome(outcome)
         return Placement(topic.name, partition.number, offset)
 
     def produce_batch(
         self, now_ms: int, name: str, messages: Sequence[NewMessage], idempotency_key: str = ""
     ) -> list[Placement]:
-        """Stores all of them or, by raising, none. The first word on what is wrong names the message's number."""
+        """Store all messages, or raise and store none. The error names the number of the message that is wrong."""
         batch: Identity | None = None
         if idempotency_key:
             batch = ("", self._topic(name).id, short(idempotency_key))
             known = self._find(self.state.batches, batch, now_ms)
             if known is not None:
                 return self._same_places(name, messages, known)
-        stages: dict[Topic, StagedBatch] = {}
-        placements = self._stage(now_ms, name, messages, stages, {})
-        for stage in stages.values():
-            self._check_room_for_all(stage, now_ms)
+        staging, (placements,) = self._stage_all(now_ms, [_Batch(name, messages)])
         first_offset = self._topic(name).next_offset if batch is not None else 0
-        for stage in stages.values():
-            self._store(now_ms, stage)
-        self.deduplicated_total += sum(placement.deduplicated for placement in placements)
+        self._store_all(now_ms, staging, placements)
         if batch is not None:
             self._commit_batch(now_ms, name, batch, first_offset, messages, placements)
         return placements
 
     def produce_parts(self, now_ms: int, parts: Sequence[Part]) -> None:
-        """Likewise, the messages of several batches together."""
-        stages: dict[Topic, StagedBatch] = {}
-        first: dict[Identity, Placement] = {}
-        deduplicated = 0
-        for part in parts:
-            try:
-                placements = self._stage(now_ms, part.topic, part.messages, stages, first)
-            except (InvalidArgument, FailedPrecondition) as error:
-                raise type(error)(f"part {part.id}: {error.message}") from error
-            deduplicated += sum(placement.deduplicated for placement in placements)
-        for stage in stages.values():
-            self._check_room_for_all(stage, now_ms)
-        for stage in stages.values():
-            self._store(now_ms, stage)
-        self.deduplicated_total += deduplicated
+        """Store the messages of several batches together, or raise and store none."""
+        batches = [_Batch(part.topic, part.messages, f"part {part.id}: ") for part in parts]
+        staging, places = self._stage_all(now_ms, batches)
+        self._store_all(now_ms, staging, chain.from_iterable(places))
 
     def check_writable(self, name: str) -> None:
         """Raises unless clients may store something in the topic."""
         if self._topic(name).is_dead_letter:
             raise InvalidArgument(_BROKER_ONLY)
 
-    def _stage(
-        self,
-        now_ms: int,
-        name: str,
-        messages: Sequence[NewMessage],
-        stages: dict[Topic, StagedBatch],
-        first: dict[Identity, Placement],
-    ) -> list[Placement]:
-        """Where each of them will be; adds what is to be stored to the `stages` of the topics. Changes nothing else.
+    def _stage_all(self, now_ms: int, batches: list[_Batch]) -> tuple[_Staging, list[list[Placement]]]:
+        """Return what is to be stored, and where each message will be; raise where there is no room. Changes nothing.
 
-        `first` has the idempotency keys of messages that will be stored together with these.
+        Where a router has chosen a partition that is full, the messages go their normal way (ruling 13).
         """
+        missed: list[str] = []
+        staging, places = self._stage(now_ms, batches, missed)
+        while (rerouted := self._reroute(now_ms, batches, places, staging, missed)) is not None:
+            try:
+                staging, places = self._stage(now_ms, rerouted, missed)
+            except InvalidArgument:
+                break  # without the router one of them does not go anywhere: then all have to wait
+            batches = rerouted
+        for stage in staging.stages.values():
+            self._check_room_for_all(stage, now_ms)
+        return staging, places
+
+    def _stage(self, now_ms: int, batches: list[_Batch], missed: list[str]) -> tuple[_Staging, list[list[Placement]]]:
+        staging = _Staging(missed.copy())
+        return staging, [self._stage_batch(now_ms, batch, staging) for batch in batches]
+
+    def _reroute(
+        self, now_ms: int, batches: list[_Batch], places: list[list[Placement]], staging: _Staging, missed: list[str]
+    ) -> list[_Batch] | None:
+        """Return the batches without the router's decisions for partitions that are full; None where there are none."""
+        if not any(_has_target(message.decision) for batch in batches for message in batch.messages):
+            return None
+        full = {
+            (topic.name, partition.number)
+            for topic, stage in staging.stages.items()
+            for partition, records in stage.partitions.items()
+            if any(self._is_full(topic, partition, len(records), sum(r.size for r in records), now_ms))
+        }
+        known = len(missed)
+        rerouted = []
+        for batch, placed in zip(batches, places, strict=True):
+            messages = list(batch.messages)
+            for number, (message, place) in enumerate(zip(batch.messages, placed, strict=True)):
+                at = place.topic, place.partition
+                if _has_target(message.decision) and not place.deduplicated and at in full:
+                    messages[number] = replace(message, decision=None)
+                    missed.append(_full(*at))
+            rerouted.append(_Batch(batch.name, messages, batch.label))
+        return rerouted if len(missed) > known else None
+
+    def _store_all(self, now_ms: int, staging: _Staging, placements: Iterable[Placement]) -> None:
+        for stage in staging.stages.values():
+            self._store(now_ms, stage)
+        self.deduplicated_total += sum(placement.deduplicated for placement in placements)
+        for outcome in staging.outcomes:
+            self._note_outcome(outcome)
+
+    def _stage_batch(self, now_ms: int, batch: _Batch, staging: _Staging) -> list[Placement]:
+        """Return where each message will be, and add what is to be stored to `staging`. Changes nothing else."""
+        name, messages, stages, first = batch.name, batch.messages, staging.stages, staging.first
         placements: list[Placement] = []
         stage: StagedBatch | None
         plain: StagedBatch | None = None
@@ -181,9 +240,9 @@ class Intake:
                     if partition is None:
                         partition = partitions[key] = plain.topic.partition_for(key)
                 else:
-                    topic, partition, _, _, meta, deadline_ms, identity = self._plan(
-                        now_ms, name, key, value, envelope, decision, attributes, deliver_at_ms
-                    )
+                    (topic, partition, meta, deadline_ms, identity), outcome = self._plan(now_ms, name, message)
+                    if outcome is not None:
+                        staging.outcomes.append(outcome)
                     if identity is not None:
                         known = self._stored_before(identity, topic, first, now_ms)
                         if known is not None:
@@ -209,10 +268,9 @@ class Intake:
                 stage.next_offset = offset + 1
                 placements.append(Placement(stage.topic.name, partition.number, offset))
         except (InvalidArgument, FailedPrecondition) as error:
-            if len(messages) == 1:
-                raise
             number = len(placements)
-            raise type(error)(f"message {number} of the batch (nothing was stored): {error.message}") from error
+            where = "" if len(messages) == 1 else f"message {number} of the batch (nothing was stored): "
+            raise type(error)(f"{batch.label}{where}{error.message}") from error
         return placements
 
     def _stored_before(
@@ -283,40 +341,26 @@ class Intake:
 
     # Where a message belongs
 
-    def _plan(
-        self,
-        now_ms: int,
-        name: str,
-        key: bytes,
-        value: bytes,
-        envelope: Envelope | None,
-        decision: RoutingDecision | None,
-        attributes: dict[str, str] | None,
-        deliver_at_ms: int | None,
-    ) -> _Plan:
-        """Everything that can be wrong with the message itself is found here, before anything changes."""
-        if decision is None:
-            return self._plan_with(now_ms, name, key, value, envelope, None, attributes, deliver_at_ms)
+    def _plan(self, now_ms: int, name: str, message: NewMessage) -> tuple[_Plan, str | None]:
+        """Find everything that can be wrong with the message itself, before anything changes.
+
+        Returns the outcome of the router's decision too: None without one, "" where it is followed, or the reason.
+        """
+        if message.decision is None:
+            return self._plan_as_it_is(now_ms, name, message), None
         try:
-            return self._plan_with(now_ms, name, key, value, envelope, decision, attributes, deliver_at_ms)
+            return self._plan_as_it_is(now_ms, name, message), ""
         except InvalidArgument as error:
             # Ruling 13. If this raises too, the message itself cannot be stored, whatever the router says.
-            plan = self._plan_with(now_ms, name, key, value, envelope, None, attributes, deliver_at_ms)
-            self.router_misses_total += 1
-            self.on_router_miss(error.message)
-            return plan
+            return self._plan_as_it_is(now_ms, name, replace(message, decision=None)), error.message
 
-    def _plan_with(
-        self,
-        now_ms: int,
-        name: str,
-        key: bytes,
-        value: bytes,
-        envelope: Envelope | None,
-        decision: RoutingDecision | None,
-        attributes: dict[str, str] | None,
-        deliver_at_ms: int | None,
-    ) -> _Plan:
+    def _note_outcome(self, outcome: str) -> None:
+        self.router_misses_total += bool(outcome)
+        self.on_routed(outcome)
+
+    def _plan_as_it_is(self, now_ms: int, name: str, message: NewMessage) -> _Plan:
+        key, envelope, decision = message.key, message.envelope, message.decision
+        attributes, deliver_at_ms = message.attributes, message.deliver_at_ms
         routing = None
         if decision is not None:
             routing = Routing(decision.label, decision.meta or {})
@@ -327,7 +371,7 @@ class Intake:
             if topic.is_dead_letter:
                 raise InvalidArgument(_BROKER_ONLY)
             if routing is None and attributes is None and deliver_at_ms is None:
-                return topic, partition, key, value, b"", None, None
+                return topic, partition, b"", None, None
         else:
             topic, partition = self._place(name, key, envelope)
             if topic.is_dead_letter:
@@ -337,14 +381,15 @@ class Intake:
             raise InvalidArgument("message deadline exceeded")
         if deliver_at_ms is not None:
             self._check_delay(now_ms, topic, deliver_at_ms, deadline_ms)
-        if decision is not None and 0 < topic.config.max_waiting_bytes <= len(key) + len(value):
-            raise _never_fits(topic, len(key) + len(value))  # it may fit where the message goes without the router
+        size = len(key) + len(message.value)
+        if decision is not None and 0 < topic.config.max_waiting_bytes <= size:
+            raise _never_fits(topic, size)  # it may fit where the message goes without the router
         # May fail too: not everything can be encoded.
         meta = encode_meta(Meta(envelope, routing, attributes, deliver_at_ms))
         identity = None
         if envelope is not None and envelope.idempotency_key:
             identity = (short(envelope.tenant_id), topic.id, short(envelope.idempotency_key))
-        return topic, partition, key, value, meta, deadline_ms, identity
+        return topic, partition, meta, deadline_ms, identity
 
     def _topic(self, name: str) -> Topic:
         return self.state.topic(name)
@@ -401,12 +446,8 @@ class Intake:
             self._check_room(topic, partition, count, size, now_ms)
 
     def _check_room(self, topic: Topic, partition: Partition, count: int, size: int, now_ms: int) -> None:
-        """Ruling 10. The floor only ever rises, so the groups are asked again only when it looks too low."""
-        full, bytes_full = _is_full(topic.config, partition, count, size)
-        if not full and not bytes_full:
-            return
-        self._raise_floor(topic, partition, now_ms)
-        full, bytes_full = _is_full(topic.config, partition, count, size)
+        """Raise where so many more messages of this size together are too many (ruling 10)."""
+        full, bytes_full = self._is_full(topic, partition, count, size, now_ms)
         if not full and not bytes_full:
             return
         if 0 < topic.config.max_waiting_bytes <= size:
@@ -419,6 +460,17 @@ class Intake:
             "slowest group; retry later",
             self.config.overload_retry_after_ms,
         )
+
+    def _is_full(self, topic: Topic, partition: Partition, count: int, size: int, now_ms: int) -> tuple[bool, bool]:
+        """Return whether so many more messages of this size together are too many, or too many bytes.
+
+        The floor only ever rises, so the groups are asked again only when it looks too low.
+        """
+        found = _looks_full(topic.config, partition, count, size)
+        if any(found):
+            self._raise_floor(topic, partition, now_ms)
+            found = _looks_full(topic.config, partition, count, size)
+        return found
 
     def _raise_floor(self, topic: Topic, partition: Partition, now_ms: int) -> None:
         floor: tuple[int, int] | None = None
@@ -516,8 +568,17 @@ def _never_fits(topic: Topic, size: int) -> InvalidArgument:
 _BROKER_ONLY = f"{DEAD_LETTER_PREFIX}* topics are written by the broker only"
 
 
-def _is_full(config: TopicConfig, partition: Partition, count: int, size: int) -> tuple[bool, bool]:
-    """Whether so many more messages of this size together are too many, or too many bytes."""
+def _has_target(decision: RoutingDecision | None) -> bool:
+    """Return whether a router has chosen the topic or the partition."""
+    return decision is not None and bool(decision.target_topic or decision.partition_override is not None)
+
+
+def _full(topic: str, partition: int) -> str:
+    return f"{topic}/{partition} is full"
+
+
+def _looks_full(config: TopicConfig, partition: Partition, count: int, size: int) -> tuple[bool, bool]:
+    """Return whether so many more messages are too many, or too many bytes, by the floor as it was last measured."""
     waiting = partition.count - partition.floor_count + count - 1
     waiting_bytes = partition.bytes_total - partition.floor_bytes + size
     return 0 < config.max_waiting_messages <= waiting, 0 < config.max_waiting_bytes <= waiting_bytes

@@ -42,14 +42,15 @@ class Breaker:
         self.is_paused = False
         self._failed_at_s = 0.0
         self._has_answered = False
-        """The router's last answer was a decision."""
+        """The router's last answer was a decision, and could be followed as far as is known."""
         self._timeouts = 0
         self._pause_s = PAUSE_S
         self._paused_until_s = 0.0
         self._is_probing = False
 
     def admit(self, now_s: float) -> Admission:
-        """Return whether the router is asked. Every ASKED and PROBE is followed by one of the three calls below."""
+        """Return whether the router is asked. After ASKED or PROBE comes one of `answered`, `failed`, `timed_out` and
+        `given_up`."""
         if not self.is_paused:
             return Admission.ASKED
         if self._is_probing or now_s < self._paused_until_s:
@@ -58,10 +59,13 @@ class Breaker:
         self._is_probing = True
         return Admission.PROBE
 
-    def succeeded(self, now_s: float, admission: Admission) -> bool:
-        """Return whether the router works again with this."""
-        self._answered(admission)
+    def answered(self, admission: Admission) -> None:
+        """Note a decision. Whether it can be followed, `succeeded` or `missed` says later."""
+        self._note_in_time(admission)
         self._has_answered = True
+
+    def succeeded(self, now_s: float) -> bool:
+        """Note that a decision was followed; return whether the router works again with this."""
         if not self.reason or self.is_paused or now_s < self._failed_at_s + SETTLED_S:
             return False
         self.reason = ""
@@ -69,13 +73,24 @@ class Breaker:
         return True
 
     def failed(self, now_s: float, admission: Admission, reason: str) -> bool:
-        """Note an answer that is an error, or of no use; return whether the router has worked until this one."""
-        self._answered(admission)
-        return self._note_failure(now_s, reason)
+        """Note an answer that is an error; return whether the router has worked until this one."""
+        self._note_in_time(admission)
+        return self.missed(now_s, reason)
+
+    def missed(self, now_s: float, reason: str) -> bool:
+        """Note a message that goes its normal way; return whether the router has worked until this one."""
+        is_new = not self.reason
+        if is_new:
+            self.failing_since_s, self.failures = now_s, 0
+        self.reason = reason
+        self._has_answered = False
+        self.failures += 1
+        self._failed_at_s = now_s
+        return is_new
 
     def timed_out(self, now_s: float, admission: Admission, reason: str) -> tuple[bool, bool]:
         """Return whether the router has worked until this time-out, and whether it is paused for it."""
-        is_new = self._note_failure(now_s, reason)
+        is_new = self.missed(now_s, reason)
         self._timeouts += 1
         if admission is Admission.PROBE:
             self._is_probing = False
@@ -97,17 +112,7 @@ class Breaker:
         """Return whether the router works, as far as is known now."""
         return not self.reason or (self._has_answered and not self.is_paused and now_s >= self._failed_at_s + SETTLED_S)
 
-    def _answered(self, admission: Admission) -> None:
+    def _note_in_time(self, admission: Admission) -> None:
         self._timeouts = 0
         if admission is Admission.PROBE:
             self._is_probing = self.is_paused = False
-
-    def _note_failure(self, now_s: float, reason: str) -> bool:
-        is_new = not self.reason
-        if is_new:
-            self.failing_since_s, self.failures = now_s, 0
-        self.reason = reason
-        self._has_answered = False
-        self.failures += 1
-        self._failed_at_s = now_s
-        return is_new

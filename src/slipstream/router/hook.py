@@ -72,17 +72,27 @@ class RouterHook:
             raise
         except Exception as error:  # noqa: BLE001 - user code may raise anything, and must not stop the message
             self.failed_total += 1
-            self._failed(admission, f"{type(error).__name__} for a message to {topic}: {error}")
+            reason = f"{type(error).__name__} for a message to {topic}: {error}"
+            if breaker.failed(self._now_s(), admission, reason):
+                self._log_failing(reason)
             return None
         self.decided_total += 1
-        if breaker.succeeded(self._now_s(), admission):
-            for_s = self._now_s() - breaker.failing_since_s
-            log.info("the router works again; in %d s %d messages went without it", for_s, breaker.failures)
+        breaker.answered(admission)
+        if decision is None:
+            self.note_outcome("")
         return decision
 
-    def note_miss(self, reason: str) -> None:
-        """Note that a decision could not be followed. The intake counts these."""
-        self._failed(Admission.ASKED, f"its decision cannot be followed: {reason}")
+    def note_outcome(self, miss: str) -> None:
+        """Note that a decision was followed, or with a reason that it could not be. The intake counts these."""
+        breaker, now_s = self._breaker, self._now_s()
+        if not miss:
+            if breaker.succeeded(now_s):
+                for_s = now_s - breaker.failing_since_s
+                log.info("the router works again; in %d s %d messages went without it", for_s, breaker.failures)
+            return
+        reason = f"its decision cannot be followed: {miss}"
+        if breaker.missed(now_s, reason):
+            self._log_failing(reason)
 
     @property
     def trouble(self) -> str:
@@ -96,10 +106,6 @@ class RouterHook:
     @property
     def is_paused(self) -> bool:
         return self._breaker.is_paused
-
-    def _failed(self, admission: Admission, reason: str) -> None:
-        if self._breaker.failed(self._now_s(), admission, reason):
-            self._log_failing(reason)
 
     def _timed_out(self, admission: Admission, reason: str) -> None:
         is_new, is_paused = self._breaker.timed_out(self._now_s(), admission, reason)

@@ -84,7 +84,7 @@ class Server(uvicorn.Server):
         self._console = console
         self.router = router
         if router is not None:
-            engine.broker.intake.on_router_miss = router.note_miss
+            engine.broker.intake.on_routed = router.note_outcome
             engine.condition_sources.append(lambda: _router_condition(router))
         self.v1 = V1(engine, router)
         self.front = Front(engine, self.v1.routes | Hot(engine, router, limits).routes, limits)
