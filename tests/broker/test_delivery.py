@@ -16,6 +16,7 @@ from slipstream.broker import (
     decode_meta,
 )
 from slipstream.broker.changes import Delivered, DeliveredRun
+from slipstream.broker.group import Lease
 from slipstream.record import LogUnreadable, Record
 from tests.broker.simulator import ListLog, Simulator
 
@@ -133,6 +134,28 @@ def test_what_was_finished_ahead_costs_a_delivery_nothing() -> None:
     progress.finished_ahead = Counting(progress.finished_ahead)
     sim.attach("late", credit=1)
     assert sim.take() == [(0, 1, "late")]
+    assert looked_at == 0
+
+
+def test_a_deadline_that_passes_costs_the_same_however_much_a_group_holds() -> None:
+    sim = Simulator()
+    sim.create()
+    for _ in range(3):
+        sim.produce(envelope=deadline(sim, 5_000))
+    sim.attach(lease_ms=60_000, credit=2)
+    sim.nack(0, delay_ms=60_000)
+    progress = sim.broker.topic("t").groups["g"].progress[0]
+    looked_at = 0
+
+    class Counting(dict[int, Lease]):
+        def values(self):  # type: ignore[no-untyped-def]
+            nonlocal looked_at
+            looked_at += len(self)
+            return super().values()
+
+    progress.leases, progress.postponed = Counting(progress.leases), Counting(progress.postponed)
+    sim.advance(5_000)
+    assert (list(progress.leases), list(progress.postponed), list(progress.finished_ahead)) == ([1], [], [2])
     assert looked_at == 0
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from heapq import heapify, heappop, heappush
-from itertools import chain
 
 from msgspec.structs import replace
 
@@ -416,13 +415,13 @@ class Dispatcher:
             effects.publications.operations.append(operation)
         if deadline_ms is not None:
             # Now, not with `committed`: a snapshot taken in between must have it.
-            self.state.watch_deadline(deadline_ms, partition, index)
+            self.state.watch_deadline(deadline_ms, partition, index, record.offset)
 
     def append_batch(self, batch: StagedBatch, operations: list[Operation]) -> None:
         """Likewise, for many records of one topic: one change in the journal."""
         effects = self.effects
-        for deadline_ms, partition, position in batch.deadlines:
-            self.state.watch_deadline(deadline_ms, partition, partition.count + position)
+        for deadline_ms, partition, position, offset in batch.deadlines:
+            self.state.watch_deadline(deadline_ms, partition, partition.count + position, offset)
         for partition, records in batch.partitions.items():
             effects.publications.ends[partition] = partition.extend(records, batch.sizes[partition])
         effects.publications.operations += operations
@@ -439,11 +438,11 @@ class Dispatcher:
                 progress.timer_ms = None
                 self._review(progress, now_ms)
         deadlines = self.state.deadlines
-        while deadlines and deadlines[0][0] <= now_ms:
-            _, topic_id, number, index = heappop(deadlines)
-            topic = self.state.topics_by_id.get(topic_id)
+        while deadlines and deadlines[0].due_ms <= now_ms:
+            passed = heappop(deadlines)
+            topic = self.state.topics_by_id.get(passed.topic_id)
             if topic is not None:  # it may have been deleted since
-                self._expire(topic.partitions[number], index, now_ms)
+                self._expire(topic.partitions[passed.partition], passed.log_index, passed.offset, now_ms)
 
     def set_timer(self, progress: Progress, due_ms: int) -> None:
         if progress.timer_ms is None or due_ms < progress.timer_ms:
@@ -541,26 +540,29 @@ class Dispatcher:
         if due:
             self.set_timer(progress, min(due))
 
-    def _expire(self, partition: Partition, index: int, now_ms: int) -> None:
-        """Ruling 7: the deadline of a message passed. Who has it on lease may still finish it."""
+    def _expire(self, partition: Partition, index: int, offset: int, now_ms: int) -> None:
+        """Dead-letter a message whose deadline passed, but for the groups where a consumer has it (ruling 7)."""
         if index < partition.first_index:
             return
+        if offset < 0:
+            try:
+                offset = partition.log.read(index).offset
+            except LogUnreadable:
+                return  # a group that needs the message stands still when it comes to it
         for group in partition.topic.groups.values():
             if partition.first_for(group.name, index) != index:
                 continue
             progress = group.progress[partition.number]
-            # Most have long been finished: what only that group needs is looked at before the disk is.
-            held = chain(progress.leases.values(), progress.postponed.values())
-            lease = next((lease for lease in held if lease.index == index), None)
-            waiting = index >= progress.position if lease is None else lease.offset in progress.postponed
-            if not waiting:
+            # Most have long been finished: what the group holds is looked at before the disk is.
+            lease = progress.postponed.get(offset)
+            if offset in progress.leases or (lease is None and index < progress.position):
                 continue
             try:
                 record = partition.log.read(index)
             except LogUnreadable as error:
                 self._stall(progress, error)
                 continue
-            if record.offset not in progress.finished_ahead:
+            if offset not in progress.finished_ahead:
                 self.dead_letter(progress, record, index, lease, Outcome.DEADLINE_EXCEEDED, now_ms)
                 self.dispatch(progress, now_ms)  # it may have been what kept the group at its limit
 

@@ -255,7 +255,8 @@ class Intake:
                         first[identity] = Placement(topic.name, partition.number, stage.next_offset, deduplicated=True)
                         stage.keys.append((identity, partition.number, stage.next_offset))
                     if deadline_ms is not None:
-                        stage.deadlines.append((deadline_ms, partition, len(stage.partitions.get(partition, ()))))
+                        position = len(stage.partitions.get(partition, ()))
+                        stage.deadlines.append((deadline_ms, partition, position, stage.next_offset))
                     if envelope is None and decision is None:
                         plain = stage  # nothing can be wrong with the next one that only has a key and a value
                 offset = stage.next_offset

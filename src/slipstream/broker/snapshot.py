@@ -17,7 +17,7 @@ from slipstream.broker.group import Progress
 from slipstream.broker.idempotency import Status
 from slipstream.broker.indexes import IndexSet
 from slipstream.broker.lease import Lease
-from slipstream.broker.state import State
+from slipstream.broker.state import Deadline, State
 from slipstream.broker.topic import Topic, TopicOverrides
 from slipstream.broker.writers import WriterImage
 
@@ -242,7 +242,7 @@ class _Snapshot(msgspec.Struct, array_like=True):
     topics: list[_TopicImage]
     produced: list[bytes]
     once: list[bytes]
-    deadlines: list[tuple[int, int, int, int]]
+    deadlines: list[Deadline]
     dead_lettered: list[tuple[str, str, int]]
     batches: list[bytes] = []
     last_topic_id: int = 0

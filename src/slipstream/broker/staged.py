@@ -21,7 +21,7 @@ class StagedBatch:
         """The same by partition."""
         self.sizes: dict[Partition, int] = {}
         """And their key and value bytes, once it is known that there is room for them."""
-        self.deadlines: list[tuple[int, Partition, int]] = []
-        """(deadline, partition, which of its records)"""
+        self.deadlines: list[tuple[int, Partition, int, int]] = []
+        """(deadline, partition, which of its records, offset)"""
         self.keys: list[tuple[Identity, int, int]] = []
         """(idempotency key, partition, offset)"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from heapq import heappush
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from slipstream.broker.changes import (
     BatchCommitted,
@@ -53,6 +53,17 @@ OnceKey: TypeAlias = tuple[str, int, str]
 """(tenant, group of a topic, key)"""
 
 
+class Deadline(NamedTuple):
+    """When a message is dead-lettered, and where it stands."""
+
+    due_ms: int
+    topic_id: int
+    partition: int
+    log_index: int
+    offset: int = -1
+    """-1 in snapshots of earlier versions."""
+
+
 class State:
     """Topics, groups, leases and registries."""
 
@@ -71,8 +82,8 @@ class State:
         self.writers = Writers(config.writer_ttl_ms)
         self.topics_version = 0
         """Another one whenever a topic was created, changed or deleted."""
-        self.deadlines: list[tuple[int, int, int, int]] = []
-        """Heap of (deadline_ms, topic id, partition, index) of messages somebody may still be waiting for."""
+        self.deadlines: list[Deadline] = []
+        """Heap of the deadlines that have not passed, finished messages included."""
         self.dead_lettered: Counter[tuple[str, str]] = Counter()
         """(topic, reason) → how many, ever."""
         self._apply: dict[type[Change], Callable[..., object]] = {
@@ -175,15 +186,15 @@ class State:
             operation = self.produced.put(identity, Status.COMMITTED, record.timestamp_ms)
             operation.partition, operation.offset = partition.number, record.offset
         if envelope.deadline_ms is not None:
-            self.watch_deadline(envelope.deadline_ms, partition, index)
+            self.watch_deadline(envelope.deadline_ms, partition, index, record.offset)
 
     def published_batch(self, change: PublishedBatch) -> None:
         for each in change.published():
             self.published(each)
 
-    def watch_deadline(self, deadline_ms: int, partition: Partition, index: int) -> None:
+    def watch_deadline(self, deadline_ms: int, partition: Partition, index: int, offset: int) -> None:
         if len(self.deadlines) < self.config.deadlines_max:
-            heappush(self.deadlines, (deadline_ms, partition.topic.id, partition.number, index))
+            heappush(self.deadlines, Deadline(deadline_ms, partition.topic.id, partition.number, index, offset))
 
     def group_created(self, change: GroupCreated) -> Group:
         topic = self.topics_by_id[change.topic_id]

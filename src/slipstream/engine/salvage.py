@@ -329,12 +329,12 @@ class SalvagedState:
 
     def _cut_deadlines(self, topic: Topic, segment: SegmentInfo) -> None:
         kept = []
-        for due_ms, topic_id, number, index in self.state.deadlines:
-            here = (topic_id, number) == (topic.id, segment.partition)
-            if not here or index < segment.first_index:
-                kept.append((due_ms, topic_id, number, index))
-            elif index >= segment.end_index:
-                kept.append((due_ms, topic_id, number, index - segment.count))
+        for deadline in self.state.deadlines:
+            here = (deadline.topic_id, deadline.partition) == (topic.id, segment.partition)
+            if not here or deadline.log_index < segment.first_index:
+                kept.append(deadline)
+            elif deadline.log_index >= segment.end_index:
+                kept.append(deadline._replace(log_index=deadline.log_index - segment.count))
         heapify(kept)
         self.state.deadlines = kept
 
