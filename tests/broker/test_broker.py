@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slipstream.broker import BrokerConfig, Overloaded, TopicConfig
+from slipstream.broker import BrokerConfig, FailedPrecondition, Overloaded, TopicConfig
 from slipstream.broker.changes import Finished, FinishedBatch
 from tests.broker.simulator import At, Simulator
 
@@ -40,6 +40,17 @@ def test_acks_of_a_batch_let_the_next_through() -> None:
     assert sim.take() == []
     assert sim.ack_batch([At(0, 1), At(0, 0)]) == []
     assert [offset for offset, _, _ in sim.take()] == [2, 3]
+
+
+@pytest.mark.parametrize(("dead_letters", "said"), [(True, r"dead letters in dlq\.t$"), (False, "t keeps no dead")])
+def test_the_late_ack_of_a_message_that_was_given_up_says_where_it_is(dead_letters: bool, said: str) -> None:
+    sim = Simulator()
+    sim.create("t", dead_letters=dead_letters)
+    sim.produce(b"v", envelope={"retry_policy": {"max_attempts": 1}})
+    sim.attach(lease_ms=10)
+    sim.advance(10)
+    with pytest.raises(FailedPrecondition, match=said):
+        sim.ack(0)
 
 
 def test_acks_that_are_all_refused_are_no_use_of_the_group() -> None:

@@ -320,12 +320,18 @@ class Broker:
 
     def _check_not_dead(self, progress: Progress, offset: int) -> None:
         """Refuse the ack of a message that was dead-lettered meanwhile: its work may be done once more (ruling 3)."""
-        if progress.dead is not None and offset in progress.dead:
-            topic = progress.partition.topic.name
-            raise FailedPrecondition(
-                f"offset {offset} of {topic}/{progress.partition.number} is already dead-lettered for group "
-                f"{progress.group.name}: its ack came too late; see the dead letters of {topic}"
-            )
+        try:
+            if not progress.is_dead(offset):
+                return
+        except LogUnreadable as error:
+            raise Unavailable(f"whether the message is dead-lettered cannot be read: {error}") from error
+        topic, end, hint = progress.partition.topic, "was already given up", "keeps no dead letters (dead_letters)"
+        if topic.config.dead_letters:
+            end, hint = "is already dead-lettered", f"has its dead letters in {DEAD_LETTER_PREFIX}{topic.name}"
+        raise FailedPrecondition(
+            f"offset {offset} of {topic.name}/{progress.partition.number} {end} for group {progress.group.name}: "
+            f"its ack came too late; {topic.name} {hint}"
+        )
 
     def nack(
         self,

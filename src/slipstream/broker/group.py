@@ -193,7 +193,7 @@ class Progress:
         self.retrying = 0
         """How many of `postponed` wait for another attempt."""
         self.dead: IndexSet | None = None
-        """Offsets that were dead-lettered for this group, as far back as retention goes."""
+        """Log indexes of the messages that were dead-lettered for this group, as far back as retention goes."""
         self.due: list[tuple[int, int]] = []
         """Heap of (when, offset) of what is postponed; may hold stale ones."""
         self.finished_ahead: dict[int, tuple[int, int]] = {}
@@ -241,6 +241,11 @@ class Progress:
             if lease is not None and not lease.attempts:
                 return None
         return lease
+
+    def is_dead(self, offset: int) -> bool:
+        """Return whether a message of the partition was dead-lettered. Raises LogUnreadable."""
+        index = self.partition.log.index_of(offset) if self.dead else None
+        return self.dead is not None and index is not None and index in self.dead
 
     def take_out(self, offset: int) -> Lease | None:
         """Remove what is held of a message, and free its place with its consumer."""
@@ -346,7 +351,7 @@ class Progress:
             held.clear()
         self.retrying = 0
         if self.dead is not None:
-            self.dead.drop_from(cursor + 1)  # what comes again may be acked
+            self.dead.drop_from(index)  # what comes again may be acked
         self.timer_ms = None
         self.unreadable = ""
 
@@ -369,7 +374,7 @@ class Progress:
             lost -= before - len(self.finished_ahead)
             self.done_bytes = first_bytes + sum(size for _, size in self.finished_ahead.values())
         if self.dead is not None:
-            self.dead.drop_below(first_offset)
+            self.dead.drop_below(first_index)
         return lost
 
 

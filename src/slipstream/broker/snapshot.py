@@ -18,8 +18,9 @@ from slipstream.broker.idempotency import Status
 from slipstream.broker.indexes import IndexSet
 from slipstream.broker.lease import Lease
 from slipstream.broker.state import Deadline, State
-from slipstream.broker.topic import Topic, TopicOverrides
+from slipstream.broker.topic import PartitionLog, Topic, TopicOverrides
 from slipstream.broker.writers import WriterImage
+from slipstream.record import LogUnreadable
 
 
 def take_snapshot(state: State) -> bytes:
@@ -111,8 +112,10 @@ class _ProgressImage(msgspec.Struct, array_like=True):
     finished_ahead: dict[int, tuple[int, int]]
     postponed: list[tuple[int, int, int, int]] = []
     """(offset, index, size, when it is due) of what was never delivered"""
+    dead_offsets: list[tuple[int, int]] = []
+    """Written by earlier versions: the offsets of what was dead-lettered, as ranges."""
     dead: list[tuple[int, int]] = []
-    """Offsets that were dead-lettered, as ranges."""
+    """The log indexes of what was dead-lettered, as ranges."""
 
     @classmethod
     def of(cls, progress: Progress) -> _ProgressImage:
@@ -125,7 +128,7 @@ class _ProgressImage(msgspec.Struct, array_like=True):
                 delayed.append((lease.offset, lease.index, lease.size, lease.until_ms))
         dead = progress.dead.ranges() if progress.dead is not None else []
         return cls(
-            progress.position, progress.cursor, progress.done_bytes, held, progress.finished_ahead, delayed, dead
+            progress.position, progress.cursor, progress.done_bytes, held, progress.finished_ahead, delayed, [], dead
         )
 
     def restore(self, progress: Progress) -> None:
@@ -149,7 +152,22 @@ class _ProgressImage(msgspec.Struct, array_like=True):
         progress.cursor = self.cursor
         progress.done_bytes = self.done_bytes
         progress.finished_ahead = self.finished_ahead
-        progress.dead = IndexSet(self.dead) if self.dead else None
+        dead = self.dead or _to_indexes(progress.partition.log, self.dead_offsets)
+        progress.dead = IndexSet(dead) if dead else None
+
+
+def _to_indexes(log: PartitionLog, offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the ranges of log indexes of these ranges of offsets, all of which are of this partition."""
+    found = IndexSet()
+    for start, end in offsets:
+        try:
+            first = log.index_of(start)
+        except LogUnreadable:
+            continue  # mostly because retention has removed the segment since; else only a late ack is not refused
+        if first is not None:
+            for index in range(first, first + end - start):
+                found.add(index)
+    return found.ranges()
 
 
 class _GroupImage(msgspec.Struct, array_like=True):

@@ -273,7 +273,7 @@ class State:
         if change.outcome and change.outcome is not Outcome.DISCARDED:
             if progress.dead is None:
                 progress.dead = IndexSet()
-            progress.dead.add(change.offset)
+            progress.dead.add(change.index)
             self.dead_lettered[progress.partition.topic.name, change.outcome.name.lower()] += 1
 
     def delivered_run(self, change: DeliveredRun) -> None:

@@ -270,7 +270,10 @@ class SalvagedState:
             self.state.replay([again])
 
     def _finished(self, change: Finished, progress: Progress) -> Change | None:
-        if change.offset in progress.leases or change.offset in progress.postponed or self._safe is None:
+        held = progress.leases.get(change.offset) or progress.postponed.get(change.offset)
+        if held is not None:
+            return replace(change, index=held.index)
+        if self._safe is None:
             return change
         if change.outcome is Outcome.NOT_ADDRESSED:
             return replace(change, index=-1)  # the start passes over it again, once what comes before it was delivered
@@ -357,6 +360,8 @@ def _cut_progress(progress: Progress, segment: SegmentInfo) -> int:
         for offset, (index, size) in progress.finished_ahead.items()
         if offset not in ahead
     }
+    if progress.dead is not None:
+        progress.dead.cut_out(first, end)
     if progress.position >= end:
         progress.position -= count
         progress.done_bytes += sum(lease.size for lease in leased) - segment.payload_bytes
