@@ -101,8 +101,15 @@ def test_without_room_writes_are_refused_until_there_is_some_and_nothing_is_rest
         refused = server.produce("t", "in this moment", idempotency_key="k")
         assert (refused.status_code, refused.json()["error"]) == (503, "UNAVAILABLE")
         assert int(refused.headers["retry-after"]) >= 1
-        for response in (server.produce("t", "refused"), server.ack("t", first), server.post("/v1/topics?name=u")):
+        for response in (
+            server.produce("t", "refused"),
+            server.ack("t", first),
+            server.post("/v1/topics?name=u"),
+            server.post("/v2/topics", {"name": "u"}),
+            server.post("/v2/produce", {"topic": "t", "messages": [{"value": "refused"}]}),
+        ):
             assert response.status_code == 503
+            assert int(response.headers["retry-after"]) >= 1
             assert "without a restart" in response.json()["message"]
         assert server.get("/v1/healthz").status_code == 503
         assert server.get("/health/ready").status_code == 503

@@ -69,17 +69,26 @@ def not_found(path: str) -> str:
     return f"there is nothing at {path}; use /v1/* endpoints, or /v2/*: /v2/openapi.json lists them"
 
 
-def render_broker_error(error: BrokerError) -> bytes:
-    status = _STATUS_OF_CODE[error.code]
+def retry_after_s(error: BrokerError) -> int:
+    """Return the value of `Retry-After` for an error, in seconds; 0 where there is none."""
     if isinstance(error, Overloaded | Unavailable) and error.retry_after_ms:
-        reason = error.reason if isinstance(error, Overloaded) else ""
-        body = ErrorBody(error.code, error.message, reason, error.retry_after_ms)
-        retry_after = b"Retry-After: %d\r\n" % max(1, math.ceil(error.retry_after_ms / 1000))
-        return render(status, encode_json(body), JSON + retry_after)
-    if isinstance(error, BrokerFull):
-        body = ErrorBody(error.code, error.message, error.reason)
-        return render(HTTPStatus.INSUFFICIENT_STORAGE, encode_json(body))
-    return render_error(status, error.code, error.message)
+        return max(1, math.ceil(error.retry_after_ms / 1000))
+    return 0
+
+
+def retry_after(error: BrokerError) -> bytes:
+    """Return the header line `Retry-After` for an error, or nothing."""
+    wait_s = retry_after_s(error)
+    return b"Retry-After: %d\r\n" % wait_s if wait_s else b""
+
+
+def render_broker_error(error: BrokerError) -> bytes:
+    is_full = isinstance(error, BrokerFull)
+    status = HTTPStatus.INSUFFICIENT_STORAGE if is_full else _STATUS_OF_CODE[error.code]
+    reason = error.reason if isinstance(error, Overloaded | BrokerFull) else ""
+    wait_ms = error.retry_after_ms if isinstance(error, Overloaded | Unavailable) else 0
+    body = ErrorBody(error.code, error.message, reason, wait_ms)
+    return render(status, encode_json(body), JSON + retry_after(error))
 
 
 def with_headers(response: bytes, headers: bytes) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
@@ -14,10 +13,11 @@ from starlette.responses import Response
 
 from slipstream.api import ErrorResponse
 from slipstream.api.codec import Codec, answer_codec
-from slipstream.broker import BrokerError, InvalidArgument, Overloaded, Unavailable
+from slipstream.broker import BrokerError, InvalidArgument, Unavailable
 from slipstream.engine import Engine
 from slipstream.limits import Limits
 from slipstream.record import LogUnreadable
+from slipstream.server.response import retry_after_s
 from slipstream.server.v2.codec import error_body, error_status, form_of
 from slipstream.server.wire import UNREADABLE, readable
 
@@ -95,9 +95,8 @@ async def serve_call(endpoint: Endpoint, engine: Engine, limits: Limits, request
 
 
 def error_response(error: BrokerError, codec: Codec) -> Response:
-    headers = {}
-    if isinstance(error, Overloaded | Unavailable) and error.retry_after_ms:
-        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_ms / 1000)))
+    wait_s = retry_after_s(error)
+    headers = {"Retry-After": str(wait_s)} if wait_s else {}
     status = error_status(error)
     return Response(codec.encode(error_body(error)), status, headers, media_type=codec.media_type)
 

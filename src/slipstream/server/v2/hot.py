@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -29,12 +28,12 @@ from slipstream.api import (
     StageQuery,
 )
 from slipstream.api.codec import Codec, answer_codec
-from slipstream.broker import Broker, BrokerError, HasPlace, InvalidArgument, NewMessage, Overloaded, Placement
+from slipstream.broker import Broker, BrokerError, HasPlace, InvalidArgument, NewMessage, Placement
 from slipstream.engine import Engine
 from slipstream.limits import Limits
 from slipstream.router import RoutedMessage, RouterHook
 from slipstream.server.exchange import Exchange
-from slipstream.server.response import render_as
+from slipstream.server.response import render_as, retry_after
 from slipstream.server.route import Route
 from slipstream.server.v2.codec import Form, error_body, error_code, error_status, form_of
 from slipstream.server.v2.fetch import Fetch
@@ -74,9 +73,7 @@ class Reply:
         self.exchange.settled(None)
 
     def _rendered(self, error: BrokerError) -> bytes:
-        headers = self.codec.content_type
-        if isinstance(error, Overloaded):
-            headers += b"Retry-After: %d\r\n" % max(1, math.ceil(error.retry_after_ms / 1000))
+        headers = self.codec.content_type + retry_after(error)
         return render_as(error_status(error), self.codec.encode(error_body(error)), headers)
 
 
