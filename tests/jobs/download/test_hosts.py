@@ -12,7 +12,7 @@ from slipstream.jobs.download import hosts as module
 from slipstream.jobs.download.hosts import Crowded, Hosts
 from slipstream.jobs.download.lanes import NO_LANE, Lane
 from slipstream.jobs.download.limits import Share
-from tests.client.loop import in_loop
+from tests.client.loop import in_loop, in_loop_for
 
 
 class Visitors:
@@ -298,6 +298,42 @@ async def test_a_task_between_two_attempts_takes_room_and_is_the_last_to_be_sent
 
 
 @in_loop
+async def test_where_all_hosts_have_as_many_the_newest_is_sent_away() -> None:
+    visitors = Visitors(Hosts(concurrency=1, places=1, waiting_max=3))
+    tasks = [task for number in range(5) for task in visitors.start(range(number, number + 1), f"h{number}")]
+    await settle()
+    assert _sent_away(tasks) == [4], "and not the one that has waited longest"
+    visitors.leave.set()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@in_loop
+async def test_a_task_that_was_begun_is_next_and_stays_while_others_can_be_sent_away() -> None:
+    hosts = Hosts(concurrency=1, waiting_max=2)
+    await hosts.enter("h")
+    fresh = [asyncio.create_task(hosts.enter("h")) for _ in range(2)]
+    await settle()
+    begun = asyncio.create_task(hosts.enter("h", is_begun=True))
+    await settle()
+    assert _sent_away([*fresh, begun]) == [1]
+    second = asyncio.create_task(hosts.enter("h", is_begun=True))
+    await settle()
+    assert _sent_away([*fresh, begun, second]) == [0, 1], "only begun ones are left"
+    other = asyncio.create_task(hosts.enter("g", is_begun=True))
+    await settle()
+    assert other.done(), "a turn is free there"
+    third = asyncio.create_task(hosts.enter("h", is_begun=True))
+    await settle()
+    assert _sent_away([begun, second, third]) == [0], "then the one whose turn comes last"
+    for task in (third, second):
+        hosts.leave("h")
+        await task
+    hosts.leave("h")
+    hosts.leave("g")
+    assert hosts.waiting == 0
+
+
+@in_loop
 async def test_tasks_sent_away_come_again_later_the_more_there_are_and_never_before_the_host_wants_it() -> None:
     clock = HandClock(asyncio.get_running_loop())
     with mock.patch.object(asyncio.get_running_loop(), "time", clock):
@@ -349,7 +385,49 @@ async def test_a_host_that_does_not_say_for_how_long_is_left_alone_for_twice_as_
                 hosts.throttle("h", None)
             pauses.append(round(hosts.delay_s("h"), 1))
             clock.forward(hosts.delay_s("h"))
+        hosts.relent("h")
+        hosts.throttle("h", None)
+        assert hosts.delay_s("h") == pytest.approx(0.5), "it has taken a request"
+        hosts.relent("h")
+        clock.forward(0.5)
+        hosts.throttle("h", None)
+        assert hosts.delay_s("h") == pytest.approx(1), "an answer to a request from before the refusal says nothing"
         hosts.throttle("h", 7)
         assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
         assert round(hosts.delay_s("h")) == 7
+        hosts.close()
+
+
+@in_loop_for(1_000)  # the clock of its limit is moved, too
+async def test_a_host_with_a_quota_that_names_no_time_is_not_left_alone_for_ever() -> None:
+    """600 files, 20 in 2 s: a minute if it said for how long."""
+    loop = asyncio.get_running_loop()
+    clock = HandClock(loop)
+    with mock.patch.object(loop, "time", clock):
+        hosts, began_at, left = Hosts(concurrency=4), clock(), 600
+        window_ends_at, answers = 0.0, 0
+
+        async def download() -> None:
+            nonlocal left, window_ends_at, answers
+            while True:
+                await hosts.enter("h")
+                if clock() >= window_ends_at:
+                    window_ends_at, answers = clock() + 2, 0
+                answers += 1
+                if is_taken := answers <= 20:
+                    hosts.relent("h")
+                else:
+                    hosts.throttle("h", None)
+                hosts.leave("h")
+                if is_taken:
+                    left -= 1
+                    return
+
+        tasks = [asyncio.create_task(download()) for _ in range(600)]
+        while left:
+            await settle()
+            if delay_s := hosts.delay_s("h"):
+                clock.forward(delay_s + 0.001)
+        await asyncio.gather(*tasks)
+        assert 58 <= clock() - began_at < 120
         hosts.close()

@@ -29,8 +29,22 @@ async def test_tenants_take_turns_and_so_do_the_jobs_of_each() -> None:
 @in_loop
 async def test_the_surplus_is_the_newest_of_the_longest_lane() -> None:
     lanes = _lanes("a/1", "b/2", "b/2", "b/3")
-    assert lanes.pop_surplus().lane == Lane("b", "2")
+    surplus = lanes.pop_surplus()
+    assert surplus is not None
+    assert surplus.lane == Lane("b", "2")
     assert _order(lanes) == ["a/1", "b/2", "b/3"]
+
+
+@in_loop
+async def test_those_that_were_begun_come_first_and_are_no_surplus() -> None:
+    lanes = _lanes("a/1", "b/2")
+    begun = [Waiter(asyncio.get_running_loop().create_future(), Lane("a", "1"), is_begun=True) for _ in range(2)]
+    for waiter in begun:
+        lanes.push(waiter)
+    surplus = [lanes.pop_surplus() for _ in range(3)]
+    assert [None if waiter is None else waiter.lane for waiter in surplus] == [Lane("a", "1"), Lane("b", "2"), None]
+    assert lanes.pop_begun() is begun[0]
+    assert lanes.pop() is begun[1]
 
 
 @in_loop

@@ -152,14 +152,15 @@ class Fetcher:
         *,
         proxy: str | None = None,
         lane: Lane = NO_LANE,
+        is_begun: bool = False,
         on_turn: Callable[[], None] = lambda: None,
         decode: bool = True,
     ) -> Fetched:
         """Fill the spool, from where a former attempt has left it if the server allows, and compute its digest.
 
-        `on_turn` is called for each request, when it has its turn at its host. Without `decode` the bytes are kept as
-        they were sent, whatever their Content-Encoding. Raises TaskFailed, and Crowded where
-        there is no room to wait for a turn; the spool is then ready for the next attempt.
+        `is_begun`: the task has had a turn before. `on_turn` is called for each request, when it has its turn at its
+        host. Without `decode` the bytes are kept as they were sent, whatever their Content-Encoding. Raises TaskFailed,
+        and Crowded where there is no room to wait for a turn; the spool is then ready for the next attempt.
         """
         target = parse_target(url)
         fields = question_headers(headers, target)
@@ -167,7 +168,8 @@ class Fetcher:
         left_s = self._total_s
         while True:
             check_literal(attempt.target, self._addresses)
-            outcome, took_s = await self._in_turn(attempt, spool, left_s, lane, on_turn)
+            await self.hosts.enter(host_of(attempt.target), lane, is_begun=is_begun)
+            outcome, took_s = await self._in_turn(attempt, spool, left_s, on_turn)
             if isinstance(outcome, Fetched):
                 return outcome
             left_s -= took_s
@@ -177,11 +179,10 @@ class Fetcher:
                 await spool.start_anew()
 
     async def _in_turn(
-        self, attempt: _Attempt, spool: Spool, left_s: float, lane: Lane, on_turn: Callable[[], None]
+        self, attempt: _Attempt, spool: Spool, left_s: float, on_turn: Callable[[], None]
     ) -> tuple[Fetched | Redirect | StartAnew, float]:
-        """Return the outcome of a request and the seconds it took. Waiting for a turn does not count."""
+        """Return the outcome of a request and the seconds it took, and give the turn back."""
         host = host_of(attempt.target)
-        await self.hosts.enter(host, lane)
         try:
             on_turn()
             began_at = time.monotonic()
@@ -242,6 +243,8 @@ class Fetcher:
         self, response: aiohttp.ClientResponse, attempt: _Attempt, spool: Spool
     ) -> Fetched | Redirect | StartAnew:
         status = response.status
+        if status < 500 and status != 429:
+            self.hosts.relent(host_of(attempt.target))
         if status in REDIRECTS and "Location" in response.headers:
             return Redirect(follow(attempt.target, response.headers["Location"]))
         if attempt.range_from and (status == 416 or (status == 206 and not _fits(response, spool, attempt))):

@@ -79,11 +79,12 @@ class Hosts:
         self._ready: dict[_Host, None] = {}
         """Hosts that could take a task if the worker had a place, in order of their turns."""
 
-    async def enter(self, name: str, lane: Lane = NO_LANE) -> None:
-        """Wait for a turn at a host. The caller gives it back (`leave`). Raises Crowded."""
+    async def enter(self, name: str, lane: Lane = NO_LANE, *, is_begun: bool = False) -> None:
+        """Wait for a turn at a host. The caller gives it back (`leave`). A task that has had a turn before comes before
+        the others of its job, and is the last to be sent away. Raises Crowded."""
         host = self._hosts.get(name) or self._host(name)
         if self._is_stopped or host.lanes or self._ready or self._is_full or host.is_full or not self._is_time(host):
-            await self._wait(host, lane)
+            await self._wait(host, lane, is_begun=is_begun)
             return
         host.running += 1
         self._running += 1
@@ -123,7 +124,8 @@ class Hosts:
         host.not_before = max(host.not_before, self._loop.time() + for_s)
         if self._hold_s_max is not None and for_s > self._hold_s_max:
             while host.lanes:
-                self._send_away(host, "asked to wait")
+                waiter = host.lanes.pop_surplus() or host.lanes.pop_begun()
+                self._refuse(host, waiter.future, "asked to wait")
         self._offer(host)
 
     def throttle(self, name: str, asked_s: float | None) -> None:
@@ -135,6 +137,13 @@ class Hosts:
                 host.throttles += 1
             asked_s = min(THROTTLE_S_FIRST * 2 ** min(host.throttles - 1, 16), THROTTLE_S_MAX)
         self.hold(name, asked_s)
+
+    def relent(self, name: str) -> None:
+        """Note that a host has taken a request: the next pause that it does not name is the shortest again. Answers to
+        requests that were under way when it refused another do not count."""
+        host = self._hosts.get(name)
+        if host is not None and host.throttles and self._loop.time() >= host.not_before:
+            host.throttles = 0
 
     def stop(self) -> None:
         """Give out no more turns: send away all that wait, and all that come, for another worker to take."""
@@ -205,13 +214,13 @@ class Hosts:
 
     # The room
 
-    async def _wait(self, host: _Host, lane: Lane) -> None:
+    async def _wait(self, host: _Host, lane: Lane, *, is_begun: bool) -> None:
         now = self._loop.time()
         if self._is_stopped:
             raise Crowded(host.name, AWAY_S_MIN, STOPPED)
         if self._hold_s_max is not None and host.not_before - now > self._hold_s_max:
             raise Crowded(host.name, host.send_away(now), "asked to wait")
-        waiter = Waiter(self._loop.create_future(), lane)
+        waiter = Waiter(self._loop.create_future(), lane, is_begun=is_begun)
         host.lanes.push(waiter)
         self._add_waiting(host)
         self._offer(host)
@@ -233,7 +242,9 @@ class Hosts:
 
     def _make_room(self) -> None:
         if self._waiting_max is not None and self._waiting > self._waiting_max:
-            self._send_away(max(self._crowd, key=lambda each: each.waiting), "has more tasks than can wait here")
+            # Among equals the host that came last: otherwise the task that has waited longest would be sent away.
+            most = max(reversed(self._crowd), key=lambda each: each.waiting)
+            self._send_away(most, "has more tasks than can wait here")
 
     def _drop_waiting(self, host: _Host) -> None:
         self._waiting -= 1
@@ -241,17 +252,23 @@ class Hosts:
             self._crowd.pop(host, None)
 
     def _send_away(self, host: _Host, why: str) -> None:
-        """Those that wait for a turn first: the others have made an attempt that another worker knows nothing of."""
-        now = self._loop.time()
-        if host.lanes:
-            future, left_s = host.lanes.pop_surplus().future, 0.0
-        else:
+        """Send away a task that was not begun, if there is one: the others have made an attempt, and may have a part of
+        their file, which no other worker knows of."""
+        waiter = host.lanes.pop_surplus() if host.lanes else None
+        if waiter is not None:
+            self._refuse(host, waiter.future, why)
+        elif host.resting:
             future, until = host.resting.popitem()
-            left_s = max(0.0, until - now)
+            self._refuse(host, future, why, until)
+        else:
+            self._refuse(host, host.lanes.pop_begun().future, why)
+
+    def _refuse(self, host: _Host, future: asyncio.Future[None], why: str, until: float = 0.0) -> None:
         self._drop_waiting(host)
+        now = self._loop.time()
         delay_s = AWAY_S_MIN if self._is_stopped else host.send_away(now)
         if not future.done():
-            future.set_exception(Crowded(host.name, max(left_s, delay_s), why))
+            future.set_exception(Crowded(host.name, max(until - now, delay_s), why))
 
     # Turns
 

@@ -20,11 +20,13 @@ NO_LANE = Lane()
 class Waiter:
     """A task that waits for its turn."""
 
-    __slots__ = ("future", "is_queued", "lane")
+    __slots__ = ("future", "is_begun", "is_queued", "lane")
 
-    def __init__(self, future: asyncio.Future[None], lane: Lane) -> None:
+    def __init__(self, future: asyncio.Future[None], lane: Lane, *, is_begun: bool = False) -> None:
         self.future = future
         self.lane = lane
+        self.is_begun = is_begun
+        """It has had a turn before: it may have a part of its file, which is lost when it is sent away."""
         self.is_queued = False
 
 
@@ -49,7 +51,11 @@ class Lanes:
 
     def push(self, waiter: Waiter) -> None:
         lane = waiter.lane
-        self._tenants.setdefault(lane.tenant, {}).setdefault(lane.job_id, deque()).append(waiter)
+        queue = self._tenants.setdefault(lane.tenant, {}).setdefault(lane.job_id, deque())
+        if waiter.is_begun:
+            queue.appendleft(waiter)  # so the last of a queue is begun only if all of it are
+        else:
+            queue.append(waiter)
         self._count += 1
         waiter.is_queued = True
 
@@ -68,10 +74,24 @@ class Lanes:
             self._tenants[tenant] = jobs
         return waiter
 
-    def pop_surplus(self) -> Waiter:
-        """Remove and return the newest waiter of the longest job of the tenant with the most waiters."""
-        jobs = max(self._tenants.values(), key=lambda jobs: sum(map(len, jobs.values())))
-        waiter = max(jobs.values(), key=len)[-1]
+    def pop_surplus(self) -> Waiter | None:
+        """Remove and return the newest waiter of the longest job of the tenant with the most waiters; among equals of
+        the one whose turn comes last. Tasks that were begun stay: None if there are no others."""
+        longest: tuple[tuple[int, int], Waiter] | None = None
+        for jobs in self._tenants.values():
+            of_tenant = sum(map(len, jobs.values()))
+            for queue in jobs.values():
+                length = (of_tenant, len(queue))
+                if not queue[-1].is_begun and (longest is None or length >= longest[0]):
+                    longest = length, queue[-1]
+        if longest is None:
+            return None
+        self.remove(longest[1])
+        return longest[1]
+
+    def pop_begun(self) -> Waiter:
+        """Remove and return a waiter of the tenant and job whose turn comes last, where all were begun."""
+        waiter = next(reversed(next(reversed(self._tenants.values())).values()))[-1]
         self.remove(waiter)
         return waiter
 
