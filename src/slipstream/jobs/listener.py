@@ -7,9 +7,10 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from slipstream.bus import Bus, BusError, InvalidArgument, Message, Stored, Subscription, Unsupported
+from slipstream.bus import Bus, BusError, Message, Stored, Subscription, Unsupported
 from slipstream.bus.attributes import TRACEPARENT
-from slipstream.jobs.errors import JobsError, MalformedMessage
+from slipstream.jobs.errors import MalformedMessage
+from slipstream.jobs.follower import Follower
 from slipstream.jobs.groups import LOGS_IN_FLIGHT, STATUSES_IN_FLIGHT, ledger_options
 from slipstream.jobs.ledger import JobSnapshot, Ledger, Told
 from slipstream.jobs.ledger.telling import PROGRESS, STEP, told
@@ -23,9 +24,8 @@ log = logging.getLogger(__name__)
 
 TOGETHER = 250
 """Logs that are taken in with one transaction, whose statements run in the loop: some milliseconds."""
-PAUSE_S_MAX = 10.0
-GATHER_S = 0.05
-"""Between two looks at a partition: what comes meanwhile is taken in together, with one transaction and one sync."""
+PAUSE_S = 1.0
+"""Pause before the next attempt to subscribe where the engine keeps no log, in seconds."""
 
 
 class Listener:
@@ -56,14 +56,14 @@ class Listener:
         self._tasks: list[asyncio.Task[None]] = []
         self._logs: Subscription | None = None
         """Where they cannot be followed."""
-        self._failures: dict[int, Exception] = {}
-        """By partition."""
+        self._followers: list[Follower] = []
+        """Of each partition of the logs."""
         self._starting_over = asyncio.Lock()
 
     @property
     def failure(self) -> Exception | None:
         """Why the streams cannot be followed, as long as they cannot."""
-        return next(iter(self._failures.values()), None)
+        return next((each.failure for each in self._followers if each.failure is not None), None)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Listener]:
@@ -95,65 +95,40 @@ class Listener:
         return info.partitions if info is not None else 1
 
     def _begin(self, partitions: int) -> None:
-        logs = self._streams.logs
-        self._tasks = [asyncio.create_task(self._follow(logs, partition)) for partition in range(partitions)]
+        self._followers = [self._follower(self._streams.logs, partition) for partition in range(partitions)]
+        self._tasks = [asyncio.create_task(self._follow(each)) for each in self._followers]
 
     async def _end(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks = []
-        self._failures.clear()
+        self._tasks, self._followers = [], []
         if self._logs is not None:
             logs, self._logs = self._logs, None
             await logs.close()
 
     # Logs
 
-    async def _follow(self, stream: Stream, partition: int) -> None:
-        pause_s = 0.1
+    def _follower(self, stream: Stream, partition: int) -> Follower:
+        def position() -> int:
+            return self._ledger.position(stream.topic, partition)
+
+        async def take(batch: Sequence[Stored]) -> None:
+            await self._take_logs(stream, partition, batch)
+
+        return Follower(self._bus, stream.topic, partition, position, take)
+
+    async def _follow(self, follower: Follower) -> None:
+        """Subscribe to the logs where the engine keeps no log of them."""
         while True:
             try:
-                if isinstance(self._failures.get(partition), BusError) and await self._bus.topic(stream.topic):
-                    del self._failures[partition]  # it is back; what else fails is well when it has succeeded
-                start = await self._start(stream, partition)
-                async with contextlib.aclosing(self._bus.follow(stream.topic, partition, start)) as batches:
-                    async for batch in batches:
-                        await self._take_logs(stream, partition, batch)
-                        self._failures.pop(partition, None)
-                        pause_s = 0.1
-                        await asyncio.sleep(GATHER_S)
-            except Exception as error:  # whatever it is: without this nothing is counted any more
-                if isinstance(error, Unsupported) and await self._is_subscribed(stream):
+                await follower.run()
+            except Unsupported as error:
+                if await self._is_subscribed(self._streams.logs):
+                    follower.failure = None
                     return
-                if partition not in self._failures:
-                    is_bug = not isinstance(error, BusError | JobsError)
-                    log.warning(
-                        "%s/%d cannot be followed, trying on: %s", stream.topic, partition, error, exc_info=is_bug
-                    )
-                self._failures[partition] = error
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, PAUSE_S_MAX)
-
-    async def _start(self, stream: Stream, partition: int) -> int:
-        """Where to go on: after the last that was read, if that is there, or was removed for its age. A stream that
-        ends before was made anew, and nothing of it was read."""
-        position = self._ledger.position(stream.topic, partition)
-        if not position:
-            return 0
-        try:
-            async with contextlib.aclosing(self._bus.read(stream.topic, partition, position - 1)) as messages:
-                async for _ in messages:
-                    return position
-        except InvalidArgument:
-            return position
-        log.warning(
-            "%s/%d ends before offset %d, which was read: it is read from its beginning",
-            stream.topic,
-            partition,
-            position,
-        )
-        return 0
+                follower.failure = error
+            await asyncio.sleep(PAUSE_S)
 
     async def _take_logs(self, stream: Stream, partition: int, batch: Sequence[Stored]) -> None:
         for first in range(0, len(batch), TOGETHER):

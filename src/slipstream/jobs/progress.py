@@ -33,7 +33,6 @@ JOBS_MAX = 10_000
 """Jobs whose reports the service keeps."""
 WORKERS_MAX = 1_000
 """Workers whose reports the service keeps for one job."""
-BYTES_MAX = 2**53
 
 
 class Transfers:
@@ -151,7 +150,7 @@ class Progress:
         if not 0 < len(log.job_id) <= NAME_CHARS_MAX or log.timestamp_ms < now_ms() - LATE_MS:
             return
         names = ("bytes", "bytes_per_s", "sized", "expected", "left")
-        values = [min(number_in(log.fields, name), BYTES_MAX) for name in names]
+        values = [number_in(log.fields, name) for name in names]
         workers = self._jobs.pop(log.job_id, {})
         worker = log.fields.get("worker", "")[:NAME_CHARS_MAX]
         workers.pop(worker, None)

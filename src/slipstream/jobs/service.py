@@ -82,6 +82,8 @@ class Service:
         self.dead_letters = DeadLetters(bus, ledger, self._streams)
         self.log_tail = LogTail(bus, ledger, self._streams)
         self.lost = LostTasks(bus, ledger, self._streams)
+        self._controls = Controls(bus, self._streams.control.topic, self._note_control)
+        ledger.words = self._controls.word
         self._controlled_ms = 0
         service_metrics_in(bus.registry).count_in(ledger)
 
@@ -92,10 +94,10 @@ class Service:
         await ensure_groups(self.bus, self.settings)
         async with (
             self.teller.running(),
+            self._controls.running(),  # before the listener: a ledger that is made anew has the decisions from it
             self.listener.running(),
             self.ingress.running(),
             self.lost.running(),
-            Controls(self.bus, self._streams.control.topic, self._note_control).running(),
         ):
             forgetting = asyncio.create_task(self._forget())
             try:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
+from pathlib import Path
+
 import pytest
 
-from slipstream.jobs.clock import now_ms
+from slipstream.jobs.clock import CLOCKS_DIFFER_MS, now_ms
 from slipstream.jobs.ledger import Ledger, Submission, Told, open_ledger
-from slipstream.jobs.ledger.fold import CLOCKS_DIFFER_MS, TEXT_CHARS_MAX
+from slipstream.jobs.ledger.fold import TEXT_CHARS_MAX
 from slipstream.jobs.ledger.snapshot import Rank
-from slipstream.jobs.ledger.telling import STEP, STORED, told
+from slipstream.jobs.ledger.telling import NUMBER_MAX, STEP, STORED, told
 from slipstream.jobs.messages import JobLog, JobState, JobStatus
 from tests.client.loop import in_loop
 
@@ -89,6 +92,27 @@ async def test_of_endless_texts_the_beginning_is_kept() -> None:
         texts = [job.job_type, job.tenant, job.last_error_code, job.last_error_message]
         texts += [resource.key, resource.sha256, resource.mime, resource.error_code, resource.error_message]
         assert {len(text) for text in texts} == {TEXT_CHARS_MAX}
+
+
+@in_loop
+async def test_sizes_that_no_file_has_are_cut_and_the_sum_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    async with open_ledger(str(path)) as ledger:
+        for number in range(3):
+            await hear(ledger, f"r{number}", Rank.COMPLETED, bytes="9" * 18)
+        job = ledger.job("j-1")
+        assert job is not None
+        assert job.bytes_stored == NUMBER_MAX
+        await hear(ledger, "r0", Rank.COMPLETED, at_ms=2, bytes="5")
+    with sqlite3.connect(path) as connection:  # as version 2 had it, which took any size
+        connection.execute("UPDATE resources SET size = 9223372036854775807")
+        connection.execute("ALTER TABLE jobs DROP COLUMN bytes")
+        connection.execute("PRAGMA user_version = 2")
+    connection.close()
+    async with open_ledger(str(path)) as ledger:
+        job = ledger.job("j-1")
+        assert job is not None
+        assert job.bytes_stored == NUMBER_MAX
 
 
 @pytest.mark.parametrize(("job_id", "resource_id"), [("j" * 129, "a"), ("j-1", "a" * 129), ("", "a"), ("j-1", "")])

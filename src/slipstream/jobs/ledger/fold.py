@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
-from slipstream.jobs.controls import Held
+from slipstream.jobs.clock import CLOCKS_DIFFER_MS
+from slipstream.jobs.controls import Held, Word
 from slipstream.jobs.job_id import made_at_ms
 from slipstream.jobs.ledger.snapshot import ENDED, JobSnapshot, Rank, State, state_of
-from slipstream.jobs.ledger.telling import Told, number_in
+from slipstream.jobs.ledger.telling import NUMBER_MAX, Told, number_in
 
 COLUMNS = (
     "job_id, job_type, tenant, manifest_key, declared, known, begun, counted_completed, counted_failed, "
@@ -20,10 +21,10 @@ COLUMNS = (
     "created_ms, updated_ms, state, untold, unfinalized, held, held_ms, bytes"
 )
 
+Words: TypeAlias = Callable[[str], Word | None]
+"""Returns the newest decision of operators about a job."""
 TEXT_CHARS_MAX = 1_000
 """Of whatever others say: anybody may publish, and a message has megabytes."""
-CLOCKS_DIFFER_MS = 300_000
-"""A time that is further in the future is nobody's clock: it would keep all that is heard later from being newer."""
 
 
 class Row(msgspec.Struct, gc=False):
@@ -134,9 +135,11 @@ def queue(
 
 
 def fold_control(cursor: sqlite3.Cursor, job_id: str, held: Held, at_ms: int, now_ms: int) -> JobSnapshot | None:
-    """Take in what operators have said of a job; None if something newer, or the same, is known."""
-    row = load(cursor, job_id) or Row(job_id, created_ms=made_at_ms(job_id) or at_ms, updated_ms=now_ms)
-    if at_ms <= row.held_ms:
+    """Take in a decision of operators about a job; return None if a newer one, or the same, is known, or the job is
+    not. Decisions are kept for longer than jobs: a row that is made for one would bring back a job without resources.
+    """
+    row = load(cursor, job_id)
+    if row is None or at_ms <= row.held_ms:
         return None
     row.held, row.held_ms = held, at_ms
     row.untold, row.updated_ms = 1, max(now_ms, row.updated_ms + 1)
@@ -144,8 +147,22 @@ def fold_control(cursor: sqlite3.Cursor, job_id: str, held: Held, at_ms: int, no
     return row.snapshot()
 
 
+def _made(words: Words, job_id: str, created_ms: int, updated_ms: int) -> Row:
+    """Return a row for a job that is new to the ledger, with the decision that operators have made about it before."""
+    row = Row(job_id, created_ms=made_at_ms(job_id) or created_ms, updated_ms=updated_ms)
+    if (word := words(job_id)) is not None:
+        row.held, row.held_ms = word.held, word.at_ms
+    return row
+
+
 def fold_logs(
-    cursor: sqlite3.Cursor, topic: str, partition: int, heard: Iterable[Told], next_offset: int, now_ms: int
+    cursor: sqlite3.Cursor,
+    topic: str,
+    partition: int,
+    heard: Iterable[Told],
+    next_offset: int,
+    now_ms: int,
+    words: Words,
 ) -> list[JobSnapshot]:
     """Returns the jobs that have changed. How far was read is noted with it; not where `next_offset` is -1."""
     latest_ms = now_ms + CLOCKS_DIFFER_MS
@@ -155,7 +172,8 @@ def fold_logs(
         of_job.append(told if told.at_ms <= latest_ms else replace(told, at_ms=latest_ms))
     changed = []
     for job_id, of_job in by_job.items():
-        row = load(cursor, job_id) or _new(of_job[0], now_ms)
+        # One without a row did not come by the ingress, or its QUEUED is still on its way.
+        row = load(cursor, job_id) or _made(words, job_id, of_job[0].at_ms or now_ms, now_ms)
         is_first = row.log_offset < 0 and of_job[0].offset >= 0
         if is_first:
             row.log_offset, row.log_partition = of_job[0].offset, partition
@@ -166,12 +184,6 @@ def fold_logs(
     if next_offset >= 0:
         cursor.execute("REPLACE INTO positions VALUES (?, ?, ?)", (topic, partition, next_offset))
     return changed
-
-
-def _new(told: Told, now_ms: int) -> Row:
-    """A job that did not come by the ingress, or whose QUEUED is still on its way."""
-    created_ms = made_at_ms(told.job_id) or told.at_ms or now_ms
-    return Row(told.job_id, created_ms=created_ms, updated_ms=now_ms)
 
 
 def _fold_job(cursor: sqlite3.Cursor, row: Row, heard: list[Told]) -> bool:
@@ -196,7 +208,7 @@ def _fold_job(cursor: sqlite3.Cursor, row: Row, heard: list[Told]) -> bool:
         now = _resource(row.job_id, told)
         if before is None or _order(now) > _order(before):
             _count(row, told, -1 if before is None else before[2])
-            row.bytes += now[4] - (0 if before is None else before[4])
+            row.bytes = max(0, min(row.bytes + now[4] - (0 if before is None else before[4]), NUMBER_MAX))
             known[told.resource_id] = news[told.resource_id] = now
     cursor.executemany(
         f"REPLACE INTO resources ({RESOURCE}) VALUES ({', '.join('?' * len(RESOURCE.split(', ')))})", news.values()
@@ -267,15 +279,13 @@ def _order(resource: _Resource) -> tuple[Any, ...]:
     return (rank, updated_ms, resource) if rank >= Rank.FAILED else (rank,)
 
 
-def fold_status(cursor: sqlite3.Cursor, status: dict[str, Any], now_ms: int) -> JobSnapshot | None:
+def fold_status(cursor: sqlite3.Cursor, status: dict[str, Any], now_ms: int, words: Words) -> JobSnapshot | None:
     """What somebody says of a job on jobs.status: of numbers the newest count. None if it is no news."""
     if _is_ours(cursor, status["job_id"]):
         return None
     at_ms = min(status["timestamp_ms"], now_ms + CLOCKS_DIFFER_MS)
     found = load(cursor, status["job_id"])
-    row = found or Row(
-        status["job_id"], created_ms=made_at_ms(status["job_id"]) or at_ms or now_ms, updated_ms=at_ms or now_ms
-    )
+    row = found or _made(words, status["job_id"], at_ms or now_ms, at_ms or now_ms)
     before = _said(row)
     row.job_type = row.job_type or _short(status["job_type"])
     row.tenant = row.tenant or _short(status["tenant"])

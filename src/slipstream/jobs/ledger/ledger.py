@@ -65,6 +65,8 @@ class Ledger:
         self.id = ""
         """Of this file: what it tells on jobs.status carries it, so that it knows its own words again."""
         self.is_new = False
+        self.words: fold.Words = lambda job_id: None
+        """Returns the newest decision of operators about a job, for jobs that the ledger learns of after it."""
         self._lock = -1
         self._folder: str | None = None
         self._writer: Writer | None = None
@@ -105,7 +107,7 @@ class Ledger:
         await self._write(fold.queue, job_id, job_type, tenant, manifest_key, resources, now_ms())
 
     async def published(self, job_id: str) -> None:
-        await self._write(_set_stage, job_id, "published")
+        await self._write(_published, job_id, now_ms())
 
     async def requeued(self, job_id: str) -> None:
         """Its tasks were published once more, now."""
@@ -132,7 +134,7 @@ class Ledger:
         self, topic: str, partition: int, heard: Sequence[Told], next_offset: int = -1
     ) -> list[JobSnapshot]:
         """Takes in logs, and how far they were read; returns the jobs that have changed."""
-        return await self._write(fold.fold_logs, topic, partition, heard, next_offset, now_ms())
+        return await self._write(fold.fold_logs, topic, partition, heard, next_offset, now_ms(), self.words)
 
     async def fold_status(self, status: JobStatus) -> JobSnapshot | None:
         told = {
@@ -148,7 +150,7 @@ class Ledger:
             "timestamp_ms": status.timestamp_ms,
             "is_begun": status.state not in {JobState.JOB_STATE_UNKNOWN, JobState.JOB_STATE_QUEUED},
         }
-        return await self._write(fold.fold_status, told, now_ms())
+        return await self._write(fold.fold_status, told, now_ms(), self.words)
 
     async def fold_control(self, job_id: str, held: Held, at_ms: int) -> JobSnapshot | None:
         """Take in that a job was cancelled, paused or resumed; return it if that is news."""
@@ -262,14 +264,21 @@ class Ledger:
         return [fold.Row(*row).snapshot() for row in rows]
 
     def unended(self, before_ms: int) -> list[tuple[str, int, int]]:
-        """The jobs that have not ended and that nothing has happened to since: id, when it last did, resources left.
-        Jobs that the ingress has yet to publish are not among them."""
+        """Return the jobs that have not ended and have not changed since: id, time of the last change, resources left.
+
+        Only jobs whose tasks this ledger's ingress has published: when others publish theirs is not known.
+        """
         rows = self._read(
             f"SELECT {fold.COLUMNS} FROM jobs WHERE state IN ('queued', 'in_progress', 'paused') AND updated_ms < ? "
-            "AND job_id NOT IN (SELECT job_id FROM submissions WHERE stage <> 'published')",
+            "AND max(declared, known) > 0 AND job_id IN (SELECT job_id FROM submissions WHERE stage = 'published')",
             before_ms,
         )
         return [(row.job_id, row.updated_ms, row.total - row.completed - row.failed) for row in map(_row, rows)]
+
+    def held_ms(self, job_id: str) -> int:
+        """Return when operators last cancelled, paused or resumed a job; -1 if they never did."""
+        rows = self._read("SELECT held_ms FROM jobs WHERE job_id = ?", job_id)
+        return rows[0][0] if rows else -1
 
     def submission(self, job_id: str) -> Submission | None:
         rows = self._read(f"SELECT {_SUBMISSION} FROM submissions WHERE job_id = ?", job_id)
@@ -427,8 +436,10 @@ def _reserve(cursor: sqlite3.Cursor, submission: Submission) -> Submission:
     return submission
 
 
-def _set_stage(cursor: sqlite3.Cursor, job_id: str, stage: str) -> None:
-    cursor.execute("UPDATE submissions SET stage = ? WHERE job_id = ?", (stage, job_id))
+def _published(cursor: sqlite3.Cursor, job_id: str, at_ms: int) -> None:
+    """A job whose tasks were published long after it was queued is not older than they are."""
+    cursor.execute("UPDATE submissions SET stage = 'published' WHERE job_id = ?", (job_id,))
+    cursor.execute("UPDATE jobs SET updated_ms = max(updated_ms, ?) WHERE job_id = ? AND untold = 0", (at_ms, job_id))
 
 
 def _touch(cursor: sqlite3.Cursor, job_id: str, at_ms: int) -> None:

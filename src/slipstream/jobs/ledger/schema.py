@@ -60,7 +60,9 @@ UPGRADES = {
     ),
     2: (
         "ALTER TABLE jobs ADD COLUMN bytes INTEGER NOT NULL DEFAULT 0",
-        "UPDATE jobs SET bytes = (SELECT coalesce(sum(size), 0) FROM resources WHERE resources.job_id = jobs.job_id)",
+        # `sum` fails on an overflow, and a log may have claimed any size.
+        "UPDATE jobs SET bytes = (SELECT CAST(min(total(size), 9007199254740992) AS INTEGER) "
+        "FROM resources WHERE resources.job_id = jobs.job_id)",
     ),
 }
 """By the version of a file, the statements that make the next one of it."""

@@ -20,8 +20,8 @@ STARTED, DOWNLOADED, STORED, RETRY, FAILED = "started", "downloaded", "stored", 
 PROGRESS = "progress"
 """The step of a report about a job's downloads under way. It is about no single resource, and the ledger keeps none."""
 
-AT_MS_MAX = 2**53
-"""Whatever a stranger says: the ledger has room for it, and so has every reader of JSON."""
+NUMBER_MAX = 2**53
+"""Maximum of a number that is taken from a log: the ledger has room for a sum of two, and every reader of JSON too."""
 
 _USERINFO = re.compile(r"\A([A-Za-z]+://)[^/?#]*@")
 """A password in a URL is for the server it is of, and for no log."""
@@ -47,14 +47,14 @@ def told(log: JobLog, offset: int) -> Told | None:
     rank = _RANKS.get(log.fields.get(STEP, ""))
     if rank is None or not all(0 < len(name) <= NAME_CHARS_MAX for name in (log.job_id, log.resource_id)):
         return None
-    at_ms = min(log.timestamp_ms, AT_MS_MAX)
+    at_ms = min(log.timestamp_ms, NUMBER_MAX)
     return Told(log.job_id, log.resource_id, rank, offset, at_ms, log.fields, log.message)
 
 
 def number_in(fields: Mapping[str, str], name: str) -> int:
-    """Return a field's value; 0 for what is no number that the ledger has room for."""
+    """Return a field's value, at most NUMBER_MAX; 0 for text that is no number."""
     text = fields.get(name)
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else 0
+    return min(int(text), NUMBER_MAX) if text and text.isascii() and text.isdigit() and len(text) < 19 else 0
 
 
 def started_fields(task: DownloadTask) -> dict[str, str]:
