@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from slipstream.jobs import task_runner
 from slipstream.jobs.burials import Burials
+from slipstream.jobs.clock import now_ms
 from slipstream.jobs.config import JobConfig
 from slipstream.jobs.download.fetch import Fetcher
 from slipstream.jobs.failure import Code
+from slipstream.jobs.given_back import Past
 from slipstream.jobs.handed import Handed
 from slipstream.jobs.messages import DownloadTask, encode
 from slipstream.jobs.plan import Planner
@@ -98,9 +101,26 @@ async def test_who_has_to_wait_for_long_is_given_back_with_the_attempts_so_far(t
         laboratory(tmp_path, worker=False) as lab,
         runner_of(lab, tmp_path, hold_ms=10) as runner,
     ):
-        outcome = await runner.run(_handed(server.url("/retry-after/60"), attempts=2))
+        outcome = await runner.run(_handed(server.url("/retry-after/60"), past=Past(2, 1)))
         assert isinstance(outcome, GivenBack)
-        assert (outcome.attempts, outcome.delay_ms >= 60_000) == (3, True)
+        assert (outcome.past, outcome.is_counted) == (Past(3, 1), True), "the host has used up the patience long ago"
+        assert outcome.delay_ms >= 60_000
+
+
+@in_loop
+async def test_the_patience_with_a_host_begins_with_its_first_answer_and_is_not_all_spent_here(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(task_runner, "THROTTLED_S_MAX", 0.0)
+    async with (
+        hostile_server() as server,
+        laboratory(tmp_path, worker=False) as lab,
+        runner_of(lab, tmp_path) as runner,
+    ):
+        outcome = await runner.run(_handed(server.url("/retry-after/60"), past=Past(2)))  # published in 1970
+        assert isinstance(outcome, GivenBack)
+        assert (outcome.past.failed, outcome.is_counted) == (2, False)
+        assert outcome.past.throttled_ms >= now_ms() - 60_000
 
 
 def test_a_host_is_named_as_turns_are_given_out() -> None:

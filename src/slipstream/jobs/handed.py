@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from slipstream.bus import Message
+from slipstream.jobs.given_back import NOTHING, Past
+from slipstream.jobs.publishing import CONTROL_MS
 from slipstream.spans import is_looked_at
 
 
@@ -19,15 +21,18 @@ class Handed(msgspec.Struct, frozen=True):
     attempt: int
     """1 the first time it is handed out."""
     published_s: float
-    attempts: int = 0
-    """At the download, that are known to have been made when it was handed out before."""
+    past: Past = NOTHING
+    """The attempts at the download that are known from before it was handed out."""
+    control_ms: int = 0
+    """When operators had last decided about its job as it was published (`publishing.CONTROL_MS`)."""
     is_repeated: bool = False
     """Somebody has died of it, or with it, and the bus knows nothing of that: Spark begins a task again by itself."""
     traceparent: str = ""
     """Where it is in its trace; only where somebody looks at traces."""
 
 
-def handed(message: Message, attempts: int = 0) -> Handed:
+def handed(message: Message, past: Past = NOTHING) -> Handed:
+    control_ms = message.attributes.get(CONTROL_MS, "")
     return Handed(
         topic=message.topic,
         id=message.id,
@@ -35,6 +40,7 @@ def handed(message: Message, attempts: int = 0) -> Handed:
         data=message.data,
         attempt=message.attempt,
         published_s=message.published_at.timestamp(),
-        attempts=attempts,
+        past=past,
+        control_ms=int(control_ms) if control_ms.isascii() and control_ms.isdigit() and len(control_ms) < 19 else 0,
         traceparent=message.attributes.get("traceparent", "") if is_looked_at() else "",
     )

@@ -10,6 +10,10 @@ PROTOBUF = "application/x-protobuf"
 LEDGER = "ledger"
 """The attribute by which a ledger knows the JobStatus that it has published itself."""
 
+CONTROL_MS = "controlMs"
+"""The attribute of a task that was published again: the time of the last decision of operators about its job then, in
+milliseconds. A cancellation from before does not hold for it."""
+
 
 def attributes_of(kind: str, job_id: str, trace_id: str = "") -> dict[str, str]:
     """`kind` is the message's name in proto/jobs.proto."""

@@ -88,7 +88,7 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         int,
         variable(
             "JOBS_HOST_PATIENCE_MS",
-            "How long after a task was published an answer 429, or 503 with Retry-After, does not use up an attempt.",
+            "How long after a task's first 429, or 503 with Retry-After, such an answer uses up no attempt.",
             ge=0,
         ),
     ] = DAY_MS

@@ -16,7 +16,7 @@ from slipstream.bus import Bus
 from slipstream.handling import note
 from slipstream.jobs.burials import Burials
 from slipstream.jobs.clock import now_ms
-from slipstream.jobs.controls import Controls, Held
+from slipstream.jobs.controls import Controls, Held, Word
 from slipstream.jobs.download.fetch import Fetched, Fetcher
 from slipstream.jobs.download.hosts import Crowded
 from slipstream.jobs.download.lanes import Lane
@@ -24,6 +24,7 @@ from slipstream.jobs.download.proxies import Pools
 from slipstream.jobs.download.spool import Spool
 from slipstream.jobs.errors import MalformedMessage
 from slipstream.jobs.failure import Code, TaskFailed
+from slipstream.jobs.given_back import Past
 from slipstream.jobs.handed import Handed
 from slipstream.jobs.ledger.telling import DOWNLOADED, RETRY, STARTED, STORED, started_fields
 from slipstream.jobs.messages import DownloadTask, LogLevel, decode_task
@@ -42,8 +43,13 @@ TRACER = "slipstream.jobs"
 CANCELLED = "CANCELLED"
 """The code of a task that was not done because its job was cancelled. It is no dead letter."""
 PAUSED = "its job is paused"
-PAUSED_MS = 10_000
-"""How often a task of a paused job is looked at."""
+PAUSED_MS_MIN = 10_000
+PAUSED_MS_MAX = 300_000
+"""Shortest and longest time until a task of a paused job is looked at again: as long as the job is paused by then, so
+the time doubles."""
+THROTTLED_S_MAX = 600.0
+"""How long a task waits in a worker for a host that asks it to wait again and again, in seconds. After that it waits in
+the stream: its lease does not last for ever, and a delivery that loses it counts."""
 ATTEMPT_MAX = 1_000_000
 """What a stranger says were made: there is room for ours above it."""
 
@@ -65,8 +71,8 @@ class GivenBack(msgspec.Struct, frozen=True, tag=True):
 
     why: str
     delay_ms: int
-    attempts: int
-    """Failed attempts at the download so far."""
+    past: Past
+    """The attempts at the download so far."""
     is_counted: bool = True
     """Whether an attempt failed since it was delivered; waiting for a host is none."""
 
@@ -102,13 +108,14 @@ class TaskRunner:
         """The jobs that operators hold; None where the caller looks at that itself."""
         self.transfers: Transfers | None = None
         """The downloads under way of this worker; None where their progress is not reported."""
-        self._under_way: dict[str, set[asyncio.Task[Any]]] = {}
+        self._under_way: dict[str, dict[asyncio.Task[Any], int]] = {}
+        """By job, the tasks under way, each with its `control_ms`."""
         self._stopped: set[asyncio.Task[Any]] = set()
 
     async def stop_cancelled(self, job_id: str, held: Held, at_ms: int) -> None:
         """Cancel the downloads under way of a job that was cancelled."""
-        for task in self._under_way.get(job_id, ()) if held == "cancelled" else ():
-            if task not in self._stopped:
+        for task, control_ms in self._under_way.get(job_id, {}).items() if held == "cancelled" else ():
+            if control_ms <= at_ms and task not in self._stopped:
                 self._stopped.add(task)
                 task.cancel()
 
@@ -121,14 +128,14 @@ class TaskRunner:
             await self._burials.bury_malformed(handed, error)
             return Ended(Code.SYSTEM_MALFORMED_TASK)
         note(jobId=task.job_id, resourceId=task.resource_id, attempt=handed.attempt)
-        if (held := self._held(task.job_id)) == "paused":
-            return GivenBack(PAUSED, PAUSED_MS, handed.attempts, is_counted=False)
+        if (held := self._held(task.job_id, handed)) == "paused":
+            return GivenBack(PAUSED, self._paused_ms(task.job_id), handed.past, is_counted=False)
         if held == "cancelled":
             return self._cancelled()
         current = asyncio.current_task()
         assert current is not None, "it is awaited in a task"
-        under_way = self._under_way.setdefault(task.job_id, set())
-        under_way.add(current)
+        under_way = self._under_way.setdefault(task.job_id, {})
+        under_way[current] = handed.control_ms
         try:
             with _span_of(task, handed) as active:
                 outcome = await self._run(handed, task, began_at, active)
@@ -138,22 +145,26 @@ class TaskRunner:
             return self._cancelled()
         finally:
             self._stopped.discard(current)
-            under_way.discard(current)
+            del under_way[current]
             if not under_way:
                 self._under_way.pop(task.job_id, None)
         if isinstance(outcome, Ended):
             self._metrics.seconds.observe(outcome.took_s)
         return outcome
 
-    def _held(self, job_id: str) -> Held:
-        return self.controls.held(job_id) if self.controls is not None else ""
+    def _held(self, job_id: str, handed: Handed) -> Held:
+        return self.controls.held(job_id, handed.control_ms) if self.controls is not None else ""
+
+    def _paused_ms(self, job_id: str) -> int:
+        return paused_ms(self.controls.word(job_id) if self.controls is not None else None)
 
     def _cancelled(self) -> Ended:
         self._metrics.tasks.labels("cancelled", "").inc()
         return Ended(CANCELLED)
 
     async def _run(self, handed: Handed, task: DownloadTask, began_at: float, active: Any) -> Outcome:
-        attempts = _Attempts(max(handed.attempts, min(task.attempt, ATTEMPT_MAX)))
+        failed = max(handed.past.failed, min(task.attempt, ATTEMPT_MAX))
+        attempts = _Attempts(failed, handed.past.throttled_ms)
         code, size = "", 0
         try:
             size = await self._work(handed, task, attempts, began_at)
@@ -163,8 +174,8 @@ class TaskRunner:
             code = failure.code
         except _Wait as wait:
             describe(active, jobs__given_back=wait.why)
-            is_counted = attempts.failed > attempts.failed_before
-            return GivenBack(wait.why, round(wait.pause_s * 1000), attempts.failed, is_counted)
+            past = Past(attempts.failed, attempts.throttled_ms)
+            return GivenBack(wait.why, round(wait.pause_s * 1000), past, attempts.failed > attempts.failed_before)
         return Ended(code, size, time.perf_counter() - began_at)
 
     async def _work(self, handed: Handed, task: DownloadTask, attempts: _Attempts, began_at: float) -> int:
@@ -215,15 +226,21 @@ class TaskRunner:
         while True:
             attempts.is_under_way = False
             try:
-                return await self._attempt(task, plan, spool, attempts, lane)
+                return await self._attempt(handed, task, plan, spool, attempts, lane)
             except Crowded as crowded:
                 attempts.is_under_way = False  # not an attempt, even if a redirect led here: no server has failed
                 raise _Wait(str(crowded), crowded.delay_s) from crowded
             except TaskFailed as failure:
-                if failure.is_throttled and self._is_patient(handed):
+                if failure.is_throttled and self._is_patient(attempts):
                     attempts.throttled += 1
-                    self._mention_retry(task, failure, attempts.made, self._fetcher.hosts.delay_s(host_named(task.url)))
+                    delay_s = self._fetcher.hosts.delay_s(host_named(task.url))
+                    self._mention_retry(task, failure, attempts.made, delay_s)
+                    now = time.monotonic()
+                    attempts.throttled_since = attempts.throttled_since or now
+                    if now - attempts.throttled_since >= THROTTLED_S_MAX:
+                        raise _Wait(str(failure), delay_s) from failure
                     continue
+                attempts.throttled_since = 0.0
                 if failure.is_retryable and self._has_progress(spool, attempts):
                     self._mention_retry(task, failure, attempts.made, self._settings.retry_base_ms / 1000)
                     await self._rest(task, self._settings.retry_base_ms / 1000, str(failure))
@@ -245,8 +262,10 @@ class TaskRunner:
         attempts.furthest = spool.size
         return (time.monotonic() - attempts.began_at) * 1000 < self._settings.total_timeout_ms
 
-    def _is_patient(self, handed: Handed) -> bool:
-        return now_ms() < handed.published_s * 1000 + self._settings.host_patience_ms
+    def _is_patient(self, attempts: _Attempts) -> bool:
+        now = now_ms()
+        attempts.throttled_ms = attempts.throttled_ms or now
+        return now < attempts.throttled_ms + self._settings.host_patience_ms
 
     async def _rest(self, task: DownloadTask, pause_s: float, why: str) -> None:
         """Wait for the next attempt here, or raise _Wait if that takes too long or others need the room."""
@@ -257,13 +276,15 @@ class TaskRunner:
         except Crowded as crowded:
             raise _Wait(why, crowded.delay_s) from crowded
 
-    async def _attempt(self, task: DownloadTask, plan: Plan, spool: Spool, attempts: _Attempts, lane: Lane) -> Fetched:
+    async def _attempt(
+        self, handed: Handed, task: DownloadTask, plan: Plan, spool: Spool, attempts: _Attempts, lane: Lane
+    ) -> Fetched:
         proxy = Pools.pick(plan.proxies, attempts.failed + attempts.throttled + 1)
 
         def begin() -> None:
             """At its first turn: until then the task only waits, and its job has not started."""
-            if self._held(task.job_id) == "paused":
-                raise _Wait(PAUSED, PAUSED_MS / 1000)
+            if self._held(task.job_id, handed) == "paused":
+                raise _Wait(PAUSED, self._paused_ms(task.job_id) / 1000)
             attempts.is_under_way = True
             note(attempt=attempts.made)
             if not attempts.is_told:
@@ -271,18 +292,24 @@ class TaskRunner:
                 attempts.began_at = time.monotonic()
                 self._reporter.mention(task, STARTED, "started", started_fields(task))
 
+        fetching = self._fetcher.fetch(
+            task.url,
+            plan.headers,
+            spool,
+            proxy=proxy,
+            lane=lane,
+            is_begun=attempts.is_told,
+            on_turn=begin,
+            decode=plan.decode,
+        )
         if not is_looked_at():
-            fetched = await self._fetcher.fetch(
-                task.url, plan.headers, spool, proxy=proxy, lane=lane, on_turn=begin, decode=plan.decode
-            )
+            fetched = await fetching
             spool.verify()
             return fetched
         # The host alone: an address may have secrets in it.
         about = {**_about(task), "jobs.attempt": attempts.failed + 1, "server.address": host_named(task.url)}
         with span("download attempt", TRACER, about, kind="client") as active:
-            fetched = await self._fetcher.fetch(
-                task.url, plan.headers, spool, proxy=proxy, lane=lane, on_turn=begin, decode=plan.decode
-            )
+            fetched = await fetching
             describe(active, http__response__status_code=fetched.status, jobs__bytes=spool.size)
             spool.verify()
             return fetched
@@ -368,12 +395,26 @@ class _Wait(Exception):
 class _Attempts:
     """The attempts at a task."""
 
-    __slots__ = ("began_at", "failed", "failed_before", "furthest", "is_told", "is_under_way", "throttled")
+    __slots__ = (
+        "began_at",
+        "failed",
+        "failed_before",
+        "furthest",
+        "is_told",
+        "is_under_way",
+        "throttled",
+        "throttled_ms",
+        "throttled_since",
+    )
 
-    def __init__(self, failed: int) -> None:
+    def __init__(self, failed: int, throttled_ms: int) -> None:
         self.failed = failed
         self.failed_before = failed
         """How many had failed when it was delivered."""
+        self.throttled_ms = throttled_ms
+        """When a host first asked it to wait, in milliseconds; 0: none did."""
+        self.throttled_since = 0.0
+        """Time of the monotonic clock since when hosts only asked it to wait; 0: the last answer was another."""
         self.began_at = 0.0
         self.furthest = 0
         """Bytes that some attempt has left for the next one to go on after."""
@@ -390,6 +431,12 @@ class _Attempts:
     def fail(self) -> None:
         self.failed += 1
         self.is_under_way = False
+
+
+def paused_ms(word: Word | None) -> int:
+    """Return in how many milliseconds a task of a paused job is to be looked at again."""
+    paused_for_ms = now_ms() - word.at_ms if word is not None else 0
+    return max(PAUSED_MS_MIN, min(paused_for_ms, PAUSED_MS_MAX))
 
 
 def host_named(url: str) -> str:

@@ -75,7 +75,7 @@ class Worker:
     async def _take(self, message: Message) -> None:
         outcome = await self._runner.run(handed(message, self._attempts.known(message.id)))
         if isinstance(outcome, GivenBack):
-            self._attempts.remember(message.id, outcome.attempts)
+            self._attempts.remember(message.id, outcome.past)
             if outcome.is_counted:
                 raise Retry(outcome.why, delay_ms=outcome.delay_ms)
             raise Postpone(outcome.why, delay_ms=outcome.delay_ms)

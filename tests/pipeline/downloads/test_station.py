@@ -14,6 +14,7 @@ import pytest
 from slipstream.bus import BusSettings
 from slipstream.jobs.config import JobConfig
 from slipstream.jobs.download.limits import Share
+from slipstream.jobs.given_back import Past
 from slipstream.jobs.handed import Handed
 from slipstream.jobs.messages import DownloadTask, encode
 from slipstream.jobs.task_runner import Ended, GivenBack
@@ -177,10 +178,10 @@ async def test_what_takes_too_long_is_cut(tmp_path: Path) -> None:
 @in_loop
 async def test_a_host_that_asked_to_wait_is_told_and_heard_of(tmp_path: Path) -> None:
     async with place(tmp_path) as found:
-        answer = await found.run([_handed(found.server.url("/retry-after/60"), attempts=1)], hold_ms=100)
+        answer = await found.run([_handed(found.server.url("/retry-after/60"), past=Past(1, 1))], hold_ms=100)
         [report] = answer.reports
         assert isinstance(report, GivenBack)
-        assert (report.attempts, report.delay_ms > 50_000) == (2, True)
+        assert (report.past.failed, report.delay_ms > 50_000) == (2, True)
         assert answer.held_s["127.0.0.1"] > 50
         held = await found.run([_handed("http://localhost:1/", "b")], held_s={"localhost": 90.0}, hold_ms=100)
         assert isinstance(held.reports[0], GivenBack), "nobody asks a host that is held elsewhere"

@@ -13,7 +13,7 @@ from tests.client.loop import in_loop
 
 def _task(name: str, host: str = "h", together_max: int = 512) -> Task:
     ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-    return Task(Handed("t", name, "", b"", 1, 0.0), host, ended, together_max)
+    return Task(Handed("t", name, "", b"", 1, 0.0), host, f"job-{host}", ended, together_max)
 
 
 def _names(bundle: Bundle) -> list[str]:
@@ -33,6 +33,15 @@ async def test_hosts_take_turns() -> None:
     assert _names(waiting.bundle(4, 0)) == ["a1", "b1", "c1", "a2"]
     assert _names(waiting.bundle(4, 0)) == ["a3"]
     assert len(waiting) == 0
+
+
+@in_loop
+async def test_the_surplus_is_the_newest_of_the_host_with_the_most_and_a_job_can_be_taken_out() -> None:
+    waiting = _waiting(*(_task(f"{host}{number}", host) for host in "abc" for number in range(2)), _task("a2", "a"))
+    assert [waiting.pop_surplus().handed.id for _ in range(3)] == ["a2", "c1", "b1"]
+    removed = waiting.remove_where(lambda task: task.job_id == "job-a")
+    assert ([task.handed.id for task in removed], len(waiting)) == (["a0", "a1"], 2)
+    assert _names(waiting.bundle(4, 0)) == ["b0", "c0"]
 
 
 @in_loop

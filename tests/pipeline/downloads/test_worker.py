@@ -6,17 +6,21 @@ import asyncio
 import contextlib
 import functools
 import os
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pytest
 
 from slipstream.bus import open_bus
 from slipstream.jobs.config import JobConfig
+from slipstream.jobs.controls import Held
 from slipstream.jobs.failure import Code
 from slipstream.jobs.messages import decode_task
-from slipstream.pipeline.downloads.order import Order
+from slipstream.jobs.task_runner import Ended
+from slipstream.pipeline.downloads.order import Answer, Left, Order, Report
 from slipstream.pipeline.downloads.station import run_bundle
 from slipstream.pipeline.downloads.worker import RunOrder, SparkWorker
 from slipstream.pipeline.tasks import run_tasks
@@ -133,3 +137,67 @@ async def test_what_was_not_begun_is_given_back_at_the_end_and_done_by_another(
             async with again.running(bus):
                 assert (await lab.ended(job_id)).resources_completed == 20
             assert len(server.requests) == 20, "what was under way was finished, and nothing done twice"
+
+
+class Executors:
+    """A cluster that holds each bundle until it is let go, and stores nothing."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[str]] = []
+        self.release = threading.Event()
+
+    def run(self, data: bytes) -> bytes:
+        order = msgspec.msgpack.decode(data, type=Order)
+        self.asked.append([decode_task(task.data).resource_id for task in order.tasks])
+        self.release.wait()
+        reports: list[Report] = [Left() if number else Ended() for number in range(len(order.tasks))]
+        return msgspec.msgpack.encode(Answer(reports))
+
+
+@contextlib.asynccontextmanager
+async def without_spark(folder: Path, executors: Executors, **given: Any) -> AsyncIterator[tuple[Lab, SparkWorker]]:
+    async with laboratory(folder, worker=False) as lab:
+        worker = SparkWorker(fast(folder, **given), JobConfig(), executors.run, 1)
+        async with worker.running(lab.service.bus):
+            try:
+                yield lab, worker
+            finally:
+                executors.release.set()
+
+
+def _dropped(lab: Lab, held: Held) -> float:
+    """Return how many tasks were ended as cancelled, or given back for later."""
+    registry = lab.service.bus.registry
+    assert registry is not None
+    if held == "cancelled":
+        return registry.get_sample_value("jobs_tasks_total", {"outcome": "cancelled", "code": ""}) or 0
+    labels = {"driver": lab.service.bus.driver, "topic": "fetchbox.jobs.tasks", "event": "postponed"}
+    return registry.get_sample_value("messages_total", labels) or 0
+
+
+@pytest.mark.parametrize("held", ["cancelled", "paused"])
+@in_loop
+async def test_what_is_in_hand_of_a_job_that_is_held_is_not_downloaded(held: Held, tmp_path: Path) -> None:
+    executors = Executors()
+    async with without_spark(tmp_path, executors) as (lab, worker):
+        running = await lab.submit({"a": "http://a/", "b": "http://a/"})
+        await lab.until(lambda: len(executors.asked) == 1)
+        waiting = await lab.submit({"c": "http://b/", "d": "http://b/"})
+        await lab.until(lambda: len(worker._waiting) + len(executors.asked[0]) == 4)
+        for job_id in (running, waiting):
+            await lab.service.control(job_id, held)
+        await lab.until(lambda: len(worker._waiting) == 0)
+        executors.release.set()
+        await lab.until(lambda: _dropped(lab, held) >= 3)
+        assert len(executors.asked) == 1, "what a bundle has left is not begun by another"
+
+
+@in_loop
+async def test_hosts_that_never_answer_leave_room_for_others(tmp_path: Path) -> None:
+    executors = Executors()
+    given = {"max_in_flight": 16, "spark_bundle": 2, "host_concurrency": 1}
+    async with without_spark(tmp_path, executors, **given) as (lab, worker):
+        for host in "ab":
+            await lab.submit({f"{host}{number}": f"http://{host}/" for number in range(20)})
+        await lab.until(lambda: _dropped(lab, "paused") >= 20)
+        await lab.until(lambda: len(worker._waiting) <= 8)

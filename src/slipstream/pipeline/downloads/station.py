@@ -187,11 +187,17 @@ class _Bundle:
 
 
 def host_of(task: Handed) -> str:
-    """Whose turn it needs first; "" for what is no task, which needs none."""
+    return job_and_host_of(task)[1]
+
+
+def job_and_host_of(task: Handed) -> tuple[str, str]:
+    """Return the job of a task, and the host whose turn it needs first; "" for both of what is no task, which needs
+    none."""
     try:
-        return host_named(DownloadTask.FromString(task.data).url)
-    except Exception:  # noqa: BLE001 - protobuf's own; whoever runs it says what is wrong with it
-        return ""
+        found = DownloadTask.FromString(task.data)
+    except Exception:  # noqa: BLE001 - protobuf's own; the runner reports what is wrong with it
+        return "", ""
+    return found.job_id, host_named(found.url)
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:

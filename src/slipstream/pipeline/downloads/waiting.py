@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
+from collections.abc import Callable
 
 import msgspec
 
@@ -16,11 +17,14 @@ from slipstream.pipeline.downloads.places import Places
 class Task:
     """In the hands of the driver until it is known what became of it."""
 
-    __slots__ = ("ended", "handed", "host", "together_max")
+    __slots__ = ("ended", "handed", "host", "job_id", "together_max")
 
-    def __init__(self, handed: Handed, host: str, ended: asyncio.Future[Outcome], together_max: int) -> None:
+    def __init__(
+        self, handed: Handed, host: str, job_id: str, ended: asyncio.Future[Outcome], together_max: int
+    ) -> None:
         self.handed = handed
         self.host = host
+        self.job_id = job_id
         self.ended = ended
         """Done also when nobody wants to know any more."""
         self.together_max = together_max
@@ -58,9 +62,30 @@ class Waiting:
             self._by_host.setdefault(task.host, deque()).appendleft(task)
         self._count += len(tasks)
 
-    def waiting_for(self, host: str) -> int:
-        """How many tasks wait for it."""
-        return len(self._by_host.get(host, ()))
+    def pop_surplus(self) -> Task:
+        """Remove and return the newest task of the host with the most; among equals of the host whose turn is last."""
+        host = max(reversed(self._by_host), key=lambda each: len(self._by_host[each]))
+        task = self._by_host[host].pop()
+        self._count -= 1
+        if not self._by_host[host]:
+            del self._by_host[host]
+        return task
+
+    def remove_where(self, is_wanted: Callable[[Task], bool]) -> list[Task]:
+        """Remove and return the tasks that `is_wanted` is true of."""
+        removed: list[Task] = []
+        for host, queue in list(self._by_host.items()):
+            wanted = [is_wanted(task) for task in queue]
+            if not any(wanted):
+                continue
+            removed += [task for task, is_out in zip(queue, wanted, strict=True) if is_out]
+            kept = deque(task for task, is_out in zip(queue, wanted, strict=True) if not is_out)
+            if kept:
+                self._by_host[host] = kept
+            else:
+                del self._by_host[host]
+        self._count -= len(removed)
+        return removed
 
     def remove(self, host: str) -> list[Task]:
         """All that wait for it."""

@@ -12,19 +12,19 @@ import msgspec
 
 from slipstream.bus import Bus, Message, Postpone, Retry
 from slipstream.jobs.config import JobConfig
-from slipstream.jobs.controls import Controls
+from slipstream.jobs.controls import Controls, Held
 from slipstream.jobs.download.limits import HostLimits, Share
 from slipstream.jobs.given_back import Attempts
 from slipstream.jobs.groups import worker_options
-from slipstream.jobs.handed import handed
+from slipstream.jobs.handed import Handed, handed
 from slipstream.jobs.metrics import metrics_in
 from slipstream.jobs.provision import ensure_topics
 from slipstream.jobs.settings import JobSettings
 from slipstream.jobs.streams import WORKERS, streams
-from slipstream.jobs.task_runner import PAUSED, PAUSED_MS, Ended, GivenBack, Outcome
+from slipstream.jobs.task_runner import CANCELLED, PAUSED, Ended, GivenBack, Outcome, paused_ms
 from slipstream.pipeline.downloads.order import Answer, Broken, Cut, Left, Order, Report, setup_of
 from slipstream.pipeline.downloads.places import Places
-from slipstream.pipeline.downloads.station import host_of
+from slipstream.pipeline.downloads.station import job_and_host_of
 from slipstream.pipeline.downloads.waiting import Bundle, Task, Waiting
 from slipstream.threads import DaemonThreads
 
@@ -39,9 +39,9 @@ AHEAD = 2
 SUSPECTS_MAX = 10_000
 STOPPED = "the worker was stopped before it was begun"
 HELD = "its host asked to wait"
-CROWDED = "half of the tasks in hand wait for its host"
+CROWDED = "more tasks wait than there is room for, and most of them for its host"
 CROWDED_MS = 5_000
-"""How long a task waits in the stream while its host has too many here."""
+"""How long a task waits in the stream while too many wait here."""
 
 
 class SparkWorker:
@@ -79,52 +79,77 @@ class SparkWorker:
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
         self._setup = setup_of(bus.settings, settings, self._config, self._slots)
-        self._threads = DaemonThreads(self._slots, "slipstream-bundles")
         await ensure_topics(bus, self._streams)
         self._in_hand = max(settings.max_in_flight, AHEAD * self._slots * settings.spark_bundle)
         options = msgspec.structs.replace(worker_options(settings), max_in_flight=self._in_hand)
-        stack = contextlib.AsyncExitStack()
-        self._controls = await stack.enter_async_context(Controls(bus, self._streams.control.topic).running())
-        subscription = await bus.subscribe(self._streams.tasks.topic, WORKERS, self._take, options)
-        sending = asyncio.create_task(self._send())
-        try:
-            yield self
-        finally:
-            self._stop()
-            await subscription.close(bus.settings.drain_timeout_ms / 1000)
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
-            self._threads.close()
-            await stack.aclose()
+        self._controls = Controls(bus, self._streams.control.topic, self._on_control)
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(self._controls.running())
+            self._threads = DaemonThreads(self._slots, "slipstream-bundles")
+            stack.callback(self._threads.close)
+            subscription = await bus.subscribe(self._streams.tasks.topic, WORKERS, self._take, options)
+            sending = asyncio.create_task(self._send())
+            try:
+                yield self
+            finally:
+                self._stop()
+                await subscription.close(bus.settings.drain_timeout_ms / 1000)
+                sending.cancel()
+                await asyncio.gather(sending, return_exceptions=True)
 
     # A message
 
     async def _take(self, message: Message) -> None:
         if self._is_stopping:
             raise Postpone(STOPPED, delay_ms=0)
-        if (held := self._controls.held(message.key)) == "cancelled":
-            self._metrics.tasks.labels("cancelled", "").inc()
-            return
-        if held == "paused":
-            raise Postpone(PAUSED, delay_ms=PAUSED_MS)
         found = handed(message, self._attempts.known(message.id))
-        host = host_of(found)
-        asked_s = self._places.asked_s(host, self._loop.time())
-        if asked_s > self._settings.hold_ms / 1000:
-            self._attempts.remember(message.id, found.attempts)
-            raise Postpone(HELD, delay_ms=round(asked_s * 1000))
-        if self._waiting.waiting_for(host) >= self._in_hand // 2:
-            self._attempts.remember(message.id, found.attempts)
-            raise Postpone(CROWDED, delay_ms=CROWDED_MS)
-        ended: asyncio.Future[Outcome] = self._loop.create_future()
-        together_max = self._suspects.get(message.id, self._settings.spark_bundle)
-        self._waiting.put(Task(found, host, ended, together_max))
-        self._changed.set()
-        outcome = await ended
+        job_id, host = job_and_host_of(found)
+        if (outcome := self._held(job_id, found)) is None:
+            outcome = await self._until_ended(found, job_id, host)
         if isinstance(outcome, GivenBack):
-            self._attempts.remember(message.id, outcome.attempts)
+            self._attempts.remember(message.id, outcome.past)
             again = Retry if outcome.is_counted else Postpone
             raise again(outcome.why, delay_ms=outcome.delay_ms)
+
+    def _held(self, job_id: str, task: Handed) -> Outcome | None:
+        """Return what becomes of a task whose job operators have cancelled or paused; None for any other."""
+        held = self._controls.held(job_id, task.control_ms)
+        if held == "cancelled":
+            self._metrics.tasks.labels("cancelled", "").inc()
+            return Ended(CANCELLED)
+        if held == "paused":
+            return GivenBack(PAUSED, paused_ms(self._controls.word(job_id)), task.past, is_counted=False)
+        return None
+
+    async def _on_control(self, job_id: str, held: Held, at_ms: int) -> None:
+        """Take the tasks of a job out that was cancelled or paused. A bundle that runs is finished."""
+        if held:
+            for waiting in (self._waiting, self._slow):
+                waiting.remove_where(lambda task: task.job_id == job_id and self._is_out(task))
+
+    def _is_out(self, task: Task) -> bool:
+        """Settle a task whose job is held; return whether it is settled."""
+        if not task.ended.done() and (outcome := self._held(task.job_id, task.handed)) is not None:
+            task.ended.set_result(outcome)
+        return task.ended.done()
+
+    async def _until_ended(self, found: Handed, job_id: str, host: str) -> Outcome:
+        asked_s = self._places.asked_s(host, self._loop.time())
+        if asked_s > self._settings.hold_ms / 1000:
+            return GivenBack(HELD, round(asked_s * 1000), found.past, is_counted=False)
+        ended: asyncio.Future[Outcome] = self._loop.create_future()
+        together_max = self._suspects.get(found.id, self._settings.spark_bundle)
+        self._waiting.put(Task(found, host, job_id, ended, together_max))
+        self._changed.set()
+        return await ended
+
+    def _make_room(self) -> None:
+        """Half of the tasks in hand may wait, of all hosts together: hosts that never answer must leave room to look at
+        the tasks of others."""
+        while len(self._waiting) and len(self._waiting) + len(self._slow) > self._in_hand // 2:
+            task = self._waiting.pop_surplus()
+            if not task.ended.done():
+                task.ended.set_result(GivenBack(CROWDED, CROWDED_MS, task.handed.past, is_counted=False))
 
     def _stop(self) -> None:
         """What runs is finished, and the rest given back."""
@@ -141,6 +166,7 @@ class SparkWorker:
                 running = asyncio.create_task(self._run(bundle))
                 self._running[running] = bundle.is_slow
                 running.add_done_callback(self._on_ended)
+            self._make_room()
             await self._until_changed()
 
     def _on_ended(self, running: asyncio.Task[None]) -> None:
@@ -173,6 +199,10 @@ class SparkWorker:
                 await self._changed.wait()
 
     async def _run(self, bundle: Bundle) -> None:
+        bundle.tasks = [task for task in bundle.tasks if not self._is_out(task)]
+        if not bundle.tasks:
+            self._give_back(bundle)
+            return
         try:
             answer = await self._ask(bundle)
         except Exception as error:  # noqa: BLE001 - whatever Spark raises, its tasks are done by the next
@@ -233,7 +263,7 @@ class SparkWorker:
         self._places.hold(host, self._loop.time() + for_s)
         if for_s > self._settings.hold_ms / 1000:
             for task in (*self._waiting.remove(host), *self._slow.remove(host)):
-                self._note(task, GivenBack(HELD, round(for_s * 1000), task.handed.attempts, is_counted=False))
+                self._note(task, GivenBack(HELD, round(for_s * 1000), task.handed.past, is_counted=False))
 
     def _note(self, task: Task, report: Report) -> None:
         self._suspects.pop(task.handed.id, None)
@@ -253,7 +283,7 @@ class SparkWorker:
         """As often as JOBS_MAX_DELIVERIES says."""
         settings = self._settings
         pause_ms = min(settings.retry_base_ms * 2 ** min(task.handed.attempt - 1, 32), settings.retry_longest_ms)
-        self._attempts.remember(task.handed.id, task.handed.attempts)
+        self._attempts.remember(task.handed.id, task.handed.past)
         _fail(task, Retry(why, delay_ms=pause_ms))
 
     def _count(self, ended: Ended) -> None:
