@@ -356,7 +356,7 @@ def test_a_part_that_is_down_is_exit_code_1(tmp_path: Path) -> None:
         if objects.exists():
             objects.rename(tmp_path / "away")
         objects.write_text("no folder")
-        assert "down  storage: " in Jobs(process.url).said("health", expect=1)
+        assert "down    storage: " in Jobs(process.url).said("health", expect=1)
 
 
 def test_where_nobody_answers_it_is_said_and_exit_code_5(shared: ServerProcess) -> None:

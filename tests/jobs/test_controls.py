@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from slipstream.bus import BusError
+from slipstream.bus import BusError, Unsupported
 from slipstream.jobs import task_runner
 from slipstream.jobs.client import JobsClient, ServiceError
+from slipstream.jobs.clock import now_ms
+from slipstream.jobs.controls import Controls, Word
+from slipstream.jobs.follower import Follower
 from slipstream.jobs.ledger import open_ledger
 from slipstream.jobs.ledger.schema import APPLICATION
-from slipstream.jobs.messages import DownloadTask, JobState, encode
+from slipstream.jobs.messages import DownloadTask, JobState, JobStatus, encode
+from slipstream.jobs.refusal import Refused
 from slipstream.jobs.server import listening
 from slipstream.jobs.service import Service
+from slipstream.jobs.task_runner import paused_ms
+from tests.bus.sites import shared_site
 from tests.client.loop import in_loop
 from tests.jobs.hostile_server import hostile_server
-from tests.jobs.lab import laboratory
+from tests.jobs.lab import Lab, laboratory
+from tests.run_services import RunServices
 
 
 @in_loop
@@ -54,7 +63,8 @@ async def test_a_cancelled_job_ends_at_once_and_nothing_more_of_it_is_downloaded
 
 @in_loop
 async def test_a_paused_job_begins_nothing_until_it_is_resumed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(task_runner, "PAUSED_MS", 20)
+    monkeypatch.setattr(task_runner, "PAUSED_MS_MIN", 20)
+    monkeypatch.setattr(task_runner, "PAUSED_MS_MAX", 20)
     async with hostile_server() as server, laboratory(tmp_path, max_deliveries=2) as lab:
         job_id = await lab.submit({f"r{number}": server.url(f"/quota/0/{number}") for number in range(3)})
         await lab.until(lambda: len(server.paths) == 3)
@@ -103,6 +113,151 @@ async def test_a_job_that_was_cancelled_is_begun_again_by_requeue(tmp_path: Path
         server.release.set()
         assert await lab.service.requeue(job_id) == 2
         await lab.until(lambda: lab.resources(job_id)["b"].state == "completed")
+
+
+@in_loop
+async def test_a_worker_that_is_late_does_what_was_requeued_and_not_what_was_cancelled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bus = {"driver": "embedded", "data": str(tmp_path / "bus")}
+    async with hostile_server() as server:
+        async with laboratory(tmp_path, worker=False, bus=bus) as lab:
+            job_id = await lab.submit({"a": server.url("/ok/10")})
+            await lab.service.control(job_id, "cancelled")
+        deaf = asyncio.Event()
+        monkeypatch.setattr(Follower, "run", lambda follower: deaf.wait())
+        async with laboratory(tmp_path, bus=bus, ledger=str(tmp_path / "jobs.db")) as lab:
+            registry = lab.service.bus.registry
+            assert registry is not None
+            stopped = {"outcome": "cancelled", "code": ""}
+            await lab.until(lambda: registry.get_sample_value("jobs_tasks_total", stopped) == 1)
+            assert await lab.service.requeue(job_id) == 1
+            while not server.paths:
+                await asyncio.sleep(0.01)
+
+
+@in_loop
+async def test_a_requeue_that_cannot_be_done_leaves_the_job_cancelled_and_can_be_repeated(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async with laboratory(tmp_path, worker=False, port=0) as lab:
+        service = lab.service
+        job_id = await lab.submit({"a": "http://127.0.0.1:1/", "b": "http://127.0.0.1:1/"})
+        await service.control(job_id, "cancelled")
+        found = service.ledger.job(job_id)
+        assert found is not None
+        stored = tmp_path / "objects" / found.manifest_key
+        kept = stored.read_bytes()
+
+        async def away(*_: object) -> None:
+            raise BusError("away")
+
+        async with listening(service) as url, JobsClient(url) as client:
+            stored.unlink()
+            with pytest.raises(ServiceError, match="submit the job again") as gone:
+                await client.requeue(job_id)
+            stored.write_bytes(kept)
+            with monkeypatch.context() as patch:
+                patch.setattr(service.ingress, "_tasks", away)
+                with pytest.raises(ServiceError, match="the handler of crawl failed") as failed:
+                    await client.requeue(job_id)
+            assert (gone.value.status, failed.value.code) == (409, "HANDLER_FAILED")
+            with monkeypatch.context() as patch:
+                patch.setattr(service, "_hold", away)
+                with pytest.raises(ServiceError, match="away"):
+                    await client.requeue(job_id)
+            assert (await client.job(job_id)).state == "cancelled"
+            assert (await client.requeue(job_id)).tasks == 2
+            assert len(await lab.tasks()) == 4, "the tasks that were published by then are not published again"
+            with pytest.raises(ServiceError, match="force") as needless:
+                await client.requeue(job_id)
+            assert needless.value.status == 409
+            assert (await client.requeue(job_id, force=True)).tasks == 2
+            await service.control(job_id, "paused")
+            assert (await client.requeue(job_id)).tasks == 0
+            assert (await client.job(job_id)).state == "queued"
+            assert len(await lab.tasks()) == 6, "the tasks of a paused job are in the stream"
+            assert [job.job_id for job in (await client.jobs(state="cancelled")).jobs] == []
+
+
+@in_loop
+async def test_a_job_that_is_still_being_published_is_not_requeued(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def away(*_: object) -> None:
+        raise BusError("away")
+
+    async with laboratory(tmp_path, worker=False) as lab:
+        with monkeypatch.context() as patch:
+            patch.setattr(lab.service.bus, "publish_all", away)
+            with pytest.raises(Refused) as unpublished:
+                await lab.submit({"a": "http://127.0.0.1:1/"})
+            with pytest.raises(Refused, match="being published"):
+                await lab.service.requeue(unpublished.value.job_id, force=True)
+
+
+@in_loop
+async def test_a_decision_from_the_end_of_time_about_anything_stops_nothing(tmp_path: Path) -> None:
+    async with laboratory(tmp_path, worker=False) as lab:
+        job_id = await lab.submit({"a": "http://127.0.0.1:1/"})
+        paused = JobState.JOB_STATE_PAUSED
+        for name, state in (("j" * 10_000, paused), (job_id, 99), (job_id, paused)):
+            status = JobStatus(job_id=name, state=state, timestamp_ms=2**64 - 1)  # type: ignore[arg-type]
+            await lab.service.bus.publish("fetchbox.jobs.control", encode(status))
+        await lab.told(job_id, paused)
+        assert (await lab.service.control(job_id, "")).state == "queued"
+        async with Controls(lab.service.bus, "fetchbox.jobs.control").running() as again:
+            assert again.held(job_id) == "", "a process that reads all of it comes to the same"
+            assert again.held("j" * 10_000) == ""
+
+
+@in_loop
+async def test_decisions_are_followed_on_a_stream_that_was_made_anew(tmp_path: Path) -> None:
+    topic = "fetchbox.jobs.control"
+
+    async def say(lab: Lab, name: str) -> None:
+        status = JobStatus(job_id=name, state=JobState.JOB_STATE_PAUSED, timestamp_ms=now_ms())
+        await lab.service.bus.publish(topic, encode(status))
+
+    async with laboratory(tmp_path, worker=False) as lab:
+        for name in "abc":
+            await say(lab, name)
+        async with Controls(lab.service.bus, topic).running() as controls:
+            await lab.service.bus.native.perform(lambda broker, _: broker.delete_topic(topic))
+            await lab.service.bus.ensure_topic(topic, 1)
+            await say(lab, "d")
+            await lab.until(lambda: controls.held("d") == "paused")
+            assert controls.held("a") == "paused"
+
+
+@in_loop
+async def test_a_job_that_was_forgotten_does_not_come_back_with_the_decision_about_it() -> None:
+    async with open_ledger(":memory:") as ledger:
+        assert await ledger.fold_control("j", "cancelled", 5) is None
+        assert ledger.counts() == {}
+        ledger.words = lambda job_id: Word(5, "cancelled")
+        job = await ledger.fold_status(JobStatus(job_id="j", resources_total=1, timestamp_ms=7))
+        assert job is not None
+        assert job.state == "cancelled", "one that a new ledger learns of later has it"
+
+
+@in_loop
+async def test_core_nats_has_no_log_and_says_so(services: RunServices, prefix: str, tmp_path: Path) -> None:
+    with contextlib.closing(shared_site("nats", services)) as site:
+        bus = {**site.settings(), "nats_jetstream": False, "prefix": prefix}
+        async with laboratory(tmp_path, worker=False, bus=bus) as lab:
+            job_id = await lab.submit({"a": "http://127.0.0.1:1/"})
+            with pytest.raises(Unsupported, match="keeps no log"):
+                await lab.service.control(job_id, "cancelled")
+            job = lab.service.ledger.job(job_id)
+            assert job is not None
+            assert job.state == "queued"
+
+
+def test_a_task_of_a_paused_job_is_looked_at_less_and_less() -> None:
+    assert paused_ms(Word(now_ms(), "paused")) == 10_000
+    assert 60_000 <= paused_ms(Word(now_ms() - 60_000, "paused")) < 70_000
+    assert paused_ms(Word(0, "paused")) == 300_000
 
 
 @in_loop

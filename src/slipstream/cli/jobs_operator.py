@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 STATES = ["queued", "in_progress", "paused", "partial", "completed", "failed", "cancelled"]
 COLOURS = {"completed": "green", "failed": "red", "partial": "yellow", "in_progress": "cyan"}
+HEALTH_COLOURS = {"ok": "green", "warning": "yellow", "down": "red"}
 LEVELS = ["trace", "debug", "info", "warn", "error"]
 LEVEL_COLOURS = {"warn": "yellow", "error": "red"}
 PAGE = 1_000
@@ -309,17 +310,20 @@ def _answer_control(output: Output, job: JobSnapshot) -> None:
 
 @click.command(epilog=EXIT_CODES)
 @click.argument("job_id", shell_complete=complete_job)
+@click.option("--force", is_flag=True, help="Also where no task of the job is known to be lost.")
 @on_a_service
-async def requeue(jobs: JobsClient, output: Output, job_id: str) -> None:
-    """Publish the tasks of a job again that retention has removed, from its stored manifest.
+async def requeue(jobs: JobsClient, output: Output, job_id: str, force: bool) -> None:
+    """Publish the tasks of a job again that retention has removed, or that were dropped because it was cancelled.
 
-    All resources without an end get a task. One that was in the stream after all is done twice, and counts once.
+    All resources without an end get a task, from the stored manifest. A paused job goes on; its tasks are in the
+    stream, and only published again if they are lost. A task that is published again with --force while it is in the
+    stream is done twice, and counts once.
 
     \b
     [bold]Example[/]
       slipstream jobs requeue 0199c0de-7f00-7000-8000-000000000000
     """
-    done = await jobs.requeue(job_id)
+    done = await jobs.requeue(job_id, force=force)
     if output.as_json:
         output.json(done)
     output.say(f"{done.tasks:,} task{_s(done.tasks)} of {job_id} published again")
@@ -328,13 +332,13 @@ async def requeue(jobs: JobsClient, output: Output, job_id: str) -> None:
 @click.command(epilog=EXIT_CODES)
 @on_a_service
 async def health(jobs: JobsClient, output: Output) -> None:
-    """Say whether the service and its parts are well: exit code 1 when one is down, 5 when nobody answers."""
+    """Report whether the service and its parts are well: exit code 1 when one is down, 5 when no service answers."""
     found = await jobs.health()
     if output.as_json:
         output.json(found)
     else:
         for name, part in found.parts.items():
-            well = part.status == "ok"
-            output.say(f"[green]ok[/]    {name}" if well else f"[red]down[/]  {name}: {escape(one_line(part.reason))}")
+            reason = f": {escape(one_line(part.reason))}" if part.reason else ""
+            output.say(f"[{HEALTH_COLOURS[part.status]}]{part.status:7}[/] {name}{reason}")
     if found.status != "ok":
         sys.exit(1)

@@ -36,7 +36,8 @@ WIDTH = 40
 async def watch(jobs: JobsClient, output: Output, job_ids: tuple[str, ...]) -> None:
     """Watch jobs until all have ended: those named, or all that have not ended yet.
 
-    Without a terminal it prints a line whenever something has changed. The exit code is 1 unless all are completed.
+    Without a terminal it prints a line whenever something has changed. A job with lost tasks is not waited for: it ends
+    only after a requeue. The exit code is 1 unless all are completed.
 
     \b
     [bold]Examples[/]
@@ -50,7 +51,7 @@ async def watch(jobs: JobsClient, output: Output, job_ids: tuple[str, ...]) -> N
 
 
 async def follow(jobs: JobsClient, output: Output, job_ids: Sequence[str]) -> int:
-    """Shows them until all have ended; returns the exit code."""
+    """Show jobs until all have ended, or cannot end because their tasks are lost; return the exit code."""
     on_a_terminal = sys.stdout.isatty() and not output.as_json
     columns = (
         TextColumn("[bold]{task.description}[/]"),
@@ -67,7 +68,7 @@ async def follow(jobs: JobsClient, output: Output, job_ids: Sequence[str]) -> in
             for job_id in list(waiting):
                 job = await _ask(jobs, output, job_id)
                 seen.show(job)
-                if job.is_ended:
+                if job.is_ended or job.lost_tasks:
                     waiting.remove(job_id)
             if waiting:
                 await asyncio.sleep(LOOK_S)
@@ -105,7 +106,7 @@ async def _ask(jobs: JobsClient, output: Output, job_id: str) -> JobSnapshot:
 
 async def _under_way(jobs: JobsClient) -> list[str]:
     found: list[str] = []
-    for state in ("in_progress", "queued"):
+    for state in ("in_progress", "queued", "paused"):
         before = ""
         while True:
             page = await jobs.jobs(state=state, limit=1_000, before=before)
@@ -164,12 +165,13 @@ def _speed_text(job: JobSnapshot) -> str:
 
 
 def _standing(job: JobSnapshot) -> tuple[object, ...]:
-    return (job.state, job.resources_completed, job.resources_failed, job.resources_total)
+    return (job.state, job.resources_completed, job.resources_failed, job.resources_total, job.lost_tasks)
 
 
 def _line(job: JobSnapshot) -> str:
     failed = f", {job.resources_failed:,} failed" if job.resources_failed else ""
-    return f"{job.job_id} {job.state}: {job.resources_completed:,} of {job.resources_total:,} completed{failed}"
+    lost = f", {job.lost_tasks:,} lost: slipstream jobs requeue {job.job_id}" if job.lost_tasks else ""
+    return f"{job.job_id} {job.state}: {job.resources_completed:,} of {job.resources_total:,} completed{failed}{lost}"
 
 
 class Bar(ProgressColumn):

@@ -164,9 +164,11 @@ class JobsClient:
     async def _control(self, job_id: str, action: str) -> JobSnapshot:
         return await self._call("POST", f"/operators/jobs/{quote(job_id, safe='')}/{action}", JobSnapshot)
 
-    async def requeue(self, job_id: str) -> Requeued:
-        """Publish the tasks again that a job lacks. Raises ServiceError, ServiceUnreachable."""
-        return await self._call("POST", f"/operators/jobs/{quote(job_id, safe='')}/requeue", Requeued)
+    async def requeue(self, job_id: str, *, force: bool = False) -> Requeued:
+        """Publish the tasks again that a job lacks; `force`: also where none is known to be missing. Raises
+        ServiceError, ServiceUnreachable."""
+        query = {"force": "true"} if force else {}
+        return await self._call("POST", f"/operators/jobs/{quote(job_id, safe='')}/requeue", Requeued, query)
 
     async def rebuild(self) -> None:
         await self._call("POST", "/operators/rebuild", dict)

@@ -21,11 +21,11 @@ from slipstream.jobs.errors import JobsError, MalformedMessage
 from slipstream.jobs.handler import Handlers, Job, answer
 from slipstream.jobs.job_id import new_job_id
 from slipstream.jobs.keys import manifest_key
-from slipstream.jobs.ledger import Ledger, LedgerUnavailable, Submission
+from slipstream.jobs.ledger import JobSnapshot, Ledger, LedgerUnavailable, Submission
 from slipstream.jobs.manifest import InvalidManifest, Manifest, check_manifest, decode_manifest, encode_manifest
 from slipstream.jobs.messages import DownloadTask, JobState, JobStatus, check_trace_id, encode, encode_task
 from slipstream.jobs.metrics import service_metrics_in
-from slipstream.jobs.publishing import LEDGER, attributes_of, message_id
+from slipstream.jobs.publishing import CONTROL_MS, LEDGER, attributes_of, message_id
 from slipstream.jobs.rate import Rate
 from slipstream.jobs.refusal import RefusalCode, Refused
 from slipstream.jobs.settings import JobSettings
@@ -188,10 +188,7 @@ class Ingress:
         except InvalidManifest as error:
             raise Refused(RefusalCode.INVALID_PAYLOAD, str(error)) from error
         except Exception as error:
-            log.exception("the handler of %s failed", job.job_type)
-            raise Refused(
-                RefusalCode.HANDLER_FAILED, f"the handler of {job.job_type} failed: {type(error).__name__}: {error}"
-            ) from error
+            raise _handler_failed(job.job_type, error) from error
 
     async def _tasks(self, job: Job, manifest: Manifest) -> Sequence[DownloadTask]:
         """Raises JobsError for what no worker could do."""
@@ -219,7 +216,7 @@ class Ingress:
                     "this idempotency key was used for another manifest: choose a new one for a new job",
                     job_id=kept.job_id,
                 )
-            async with self._only(kept.job_id):
+            async with self.only(kept.job_id):
                 if kept.job_id != submission.job_id:
                     await self._again(kept, data)
                 else:
@@ -255,7 +252,8 @@ class Ingress:
         await self._to_the_end(kept, *await self._prepare(self._job(kept), sent))
 
     @contextlib.asynccontextmanager
-    async def _only(self, job_id: str) -> AsyncIterator[None]:
+    async def only(self, job_id: str) -> AsyncIterator[None]:
+        """Let one at a time publish a job."""
         turn = self._at_work.setdefault(job_id, _Turn())
         turn.wanted += 1
         try:
@@ -311,9 +309,11 @@ class Ingress:
                 await self._tell_queued(kept, key, len(tasks))
             # The very same for all of them, which the bus then looks at once.
             attributes = attributes_of("DownloadTask", kept.job_id, kept.trace_id)
-            drafts = [_draft(task, attributes) for task in tasks]
-            for first in range(0, len(drafts), TOGETHER):
-                await self._bus.publish_all(self._streams.tasks.topic, drafts[first : first + TOGETHER])
+            await self._publish_all([_draft(task, attributes) for task in tasks])
+
+    async def _publish_all(self, drafts: Sequence[Draft]) -> None:
+        for first in range(0, len(drafts), TOGETHER):
+            await self._bus.publish_all(self._streams.tasks.topic, drafts[first : first + TOGETHER])
 
     async def _tell_queued(self, kept: Submission, key: str, resources_total: int) -> None:
         status = JobStatus(
@@ -333,46 +333,56 @@ class Ingress:
             message_id=message_id("queued", kept.job_id),
         )
 
-    # Those whose tasks are lost
+    # Requeue
 
-    async def requeue(self, job_id: str) -> int:
-        """Publish a task for each resource without an end, from the stored manifest; return how many.
-
-        A task that is in the stream after all is done twice, and counts once. Raises Refused, BusError, JobsError.
-        """
-        job = self._ledger.job(job_id)
-        if job is None:
-            raise Refused(RefusalCode.INVALID_PAYLOAD, f"there is no job {job_id!r:.140} in the ledger")
-        if not job.manifest_key or self._handlers.config.type(job.job_type) is None:
+    def job_again(self, found: JobSnapshot) -> Job:
+        """Return what a handler needs to make the tasks of a job again. Raises Refused."""
+        config = self._handlers.config.type(found.job_type)
+        if not found.manifest_key or config is None:
             raise Refused(
                 RefusalCode.INVALID_PAYLOAD,
-                f"job {job_id} has no stored manifest, or its type is not configured here: only its producer can "
+                f"job {found.job_id} has no stored manifest, or its type is not configured here: only its producer can "
                 "publish its tasks again",
-                job_id=job_id,
+                job_id=found.job_id,
             )
-        known = self._ledger.submission(job_id)
+        known = self._ledger.submission(found.job_id)
         trace_id = known.trace_id if known is not None else secrets.token_hex(16)
-        config = self._handlers.config.type(job.job_type)
-        assert config is not None, "it was checked"
-        about = Job(job_id, job.job_type, job.tenant, job.manifest_key, trace_id, config)
-        async with self._only(job_id):
-            manifest = decode_manifest(
-                await self._storage.get(job.manifest_key),
-                max_resources=max(self._settings.max_resources, job.resources_total),
+        return Job(found.job_id, found.job_type, found.tenant, found.manifest_key, trace_id, config)
+
+    async def tasks_left(self, job: Job, resources_total: int) -> list[DownloadTask]:
+        """Return a task for each resource of a job without an end, from its stored manifest. Raises Refused."""
+        try:
+            data = await self._storage.get(job.manifest_key)
+            manifest = decode_manifest(data, max_resources=max(self._settings.max_resources, resources_total))
+        except (ObjectMissing, InvalidManifest) as error:
+            raise Refused(
+                RefusalCode.CONFLICT,
+                f"the stored manifest of job {job.job_id} is gone or damaged: submit the job again ({error})",
+                job_id=job.job_id,
+            ) from error
+        except StorageFailed as error:
+            raise Refused(RefusalCode.STORAGE_FAILED, str(error), job_id=job.job_id, retry_after_s=1) from error
+        try:
+            tasks = await self._tasks(job, manifest)
+        except Exception as error:
+            raise _handler_failed(job.job_type, error) from error
+        left = {each.resource_id for each in self._ledger.resources(job.job_id) if each.state not in RESOURCE_ENDS}
+        return [task for task in tasks if task.resource_id in left]
+
+    async def publish_again(self, job: Job, tasks: Sequence[DownloadTask], since_ms: int, control_ms: int) -> None:
+        """Publish tasks again. `since_ms` names the requeue: one that is repeated publishes the same messages.
+        `control_ms`: see CONTROL_MS. Raises BusError."""
+        attributes = attributes_of("DownloadTask", job.job_id, job.trace_id)
+        if control_ms > 0:
+            attributes[CONTROL_MS] = str(control_ms)
+        drafts = [
+            Draft(
+                encode(task), attributes, job.job_id, message_id("requeue", job.job_id, task.resource_id, str(since_ms))
             )
-            left = {each.resource_id for each in self._ledger.resources(job_id) if each.state not in RESOURCE_ENDS}
-            tasks = [task for task in await self._tasks(about, manifest) if task.resource_id in left]
-            attributes = attributes_of("DownloadTask", job_id, trace_id)
-            at = str(now_ms())
-            drafts = [
-                Draft(encode(task), attributes, job_id, message_id("requeue", job_id, task.resource_id, at))
-                for task in tasks
-            ]
-            for first in range(0, len(drafts), TOGETHER):
-                await self._bus.publish_all(self._streams.tasks.topic, drafts[first : first + TOGETHER])
-            await self._ledger.requeued(job_id)
-        log.info("job %s: %d tasks were published again", job_id, len(tasks))
-        return len(tasks)
+            for task in tasks
+        ]
+        await self._publish_all(drafts)
+        log.info("job %s: %d tasks were published again", job.job_id, len(tasks))
 
     # Those that were left
 
@@ -414,7 +424,7 @@ class Ingress:
             if submission.stage != "queued":
                 continue
             try:
-                async with self._only(submission.job_id):
+                async with self.only(submission.job_id):
                     await self._finish(submission)
             except (Refused, StorageFailed, LedgerUnavailable) as error:
                 log.warning("job %s, which was left, cannot be finished yet: %s", submission.job_id, error)
@@ -437,6 +447,12 @@ class Ingress:
         manifest = decode_manifest(data, max_resources=max(self._settings.max_resources, submission.resources))
         await self._to_the_end(submission, manifest, await self._tasks(job, manifest))
         log.info("job %s, which was left unpublished, is finished", submission.job_id)
+
+
+def _handler_failed(job_type: str, error: Exception) -> Refused:
+    """Log the exception of a handler and return it as a refusal."""
+    log.error("the handler of %s failed", job_type, exc_info=error)
+    return Refused(RefusalCode.HANDLER_FAILED, f"the handler of {job_type} failed: {type(error).__name__}: {error}")
 
 
 def _draft(task: DownloadTask, attributes: dict[str, str]) -> Draft:

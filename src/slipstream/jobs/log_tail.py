@@ -30,7 +30,7 @@ class LogTail:
         """With their offsets, from `since_offset` on. None in between, where it follows and there is nothing: for who
         must know that this is still alive. Raises Unsupported where the engine keeps no log."""
         if job.log_offset < 0:
-            await self._check_kept()
+            await check_log(self._bus, self._topic)
             if not follow:
                 return  # it has none yet
         sent = 0
@@ -39,12 +39,6 @@ class LogTail:
             sent += found is not None
             if limit is not None and sent >= limit:
                 return
-
-    async def _check_kept(self) -> None:
-        """A job without logs is one thing, an engine that keeps none another: it would seem that nothing happened."""
-        async with contextlib.aclosing(self._bus.read(self._topic, 0, 0, 0)) as nothing:
-            async for _ in nothing:
-                break
 
     async def _entries(self, job: JobSnapshot, start: int, *, follow: bool) -> AsyncIterator[tuple[int, JobLog] | None]:
         if follow:
@@ -105,6 +99,13 @@ class LogTail:
     def _is_ended(self, job: JobSnapshot) -> bool:
         found = self._ledger.job(job.job_id)
         return found is None or found.is_ended
+
+
+async def check_log(bus: Bus, topic: str) -> None:
+    """Raise Unsupported where the engine keeps no log of a topic: its first messages cannot even be asked for."""
+    async with contextlib.aclosing(bus.read(topic, 0, 0, 0)) as nothing:
+        async for _ in nothing:
+            break
 
 
 def _entry(stored: Stored, job_id: str) -> tuple[int, JobLog] | None:

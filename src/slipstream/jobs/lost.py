@@ -34,6 +34,7 @@ class LostTasks:
         self._bus = bus
         self._ledger = ledger
         self._topic = streams.tasks.topic
+        self._partitions = streams.tasks.partitions
         self.jobs: dict[str, int] = {}
         """By job, how many of its resources have no task any more, as of the last look."""
 
@@ -55,8 +56,8 @@ class LostTasks:
         oldest = await self._oldest_ms()
         found = {}
         for job_id, updated_ms, left in unended:
-            at_ms = oldest[0 if len(oldest) == 1 else fnv1a_32(job_id.encode()) % len(oldest)]  # ruling 1
-            if at_ms is None or at_ms > updated_ms + GRACE_MS:
+            ages = [oldest[partition] for partition in self._partitions_of(job_id, len(oldest))]
+            if all(at_ms is None or at_ms > updated_ms + GRACE_MS for at_ms in ages):
                 found[job_id] = left
         for job_id in found.keys() - self.jobs.keys():
             log.warning(
@@ -68,6 +69,12 @@ class LostTasks:
                 job_id,
             )
         self.jobs = found
+
+    def _partitions_of(self, job_id: str, count: int) -> set[int]:
+        """Return the partitions that may hold the tasks of a job (ruling 1): those that were published before the topic
+        was given more partitions are where the key led then."""
+        key = fnv1a_32(job_id.encode())
+        return {key % each for each in range(min(self._partitions, count), count + 1)}
 
     async def _oldest_ms(self) -> list[int | None]:
         """When the oldest message of each partition was published; None for a partition that has none."""

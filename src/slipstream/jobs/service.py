@@ -22,12 +22,12 @@ from slipstream.jobs.ingress import Ingress
 from slipstream.jobs.keys import RESOURCES, is_resource_key, manifest_key
 from slipstream.jobs.ledger import JobSnapshot, Ledger, open_ledger
 from slipstream.jobs.listener import Listener
-from slipstream.jobs.log_tail import LogTail
+from slipstream.jobs.log_tail import LogTail, check_log
 from slipstream.jobs.lost import LostTasks
 from slipstream.jobs.messages import JobStatus, encode
 from slipstream.jobs.metrics import service_metrics_in
 from slipstream.jobs.progress import Progress
-from slipstream.jobs.provision import WITHOUT_LOG, ensure_groups, ensure_topics
+from slipstream.jobs.provision import ensure_groups, ensure_topics
 from slipstream.jobs.publishing import attributes_of
 from slipstream.jobs.refusal import RefusalCode, Refused
 from slipstream.jobs.settings import JobSettings, load_settings
@@ -45,7 +45,9 @@ UPLOAD_KEPT_S = 24 * 3600.0
 
 
 class Part(msgspec.Struct, frozen=True):
-    status: Literal["ok", "down"]
+    """A part of the service. A warning needs a person, and the service is ready all the same."""
+
+    status: Literal["ok", "warning", "down"]
     reason: str = ""
 
 
@@ -112,10 +114,10 @@ class Service:
             "storage": self._storages.default.check,
             "ledger": self._check_ledger,
             "listener": self._check_listener,
-            "tasks": self._check_tasks,
         }
         parts = dict(zip(checks, await asyncio.gather(*map(_check, checks.values())), strict=True))
-        is_well = all(part.status == "ok" for part in parts.values())
+        parts["tasks"] = self._tasks_part()
+        is_well = all(part.status != "down" for part in parts.values())
         return Health("ok" if is_well else "down", parts)
 
     async def rebuild(self) -> None:
@@ -185,19 +187,24 @@ class Service:
 
         It is published first: a service that dies then reads it at its next start, as all workers do at once.
         """
-        job = self.ledger.job(job_id)
-        if job is None:
-            raise Refused(RefusalCode.INVALID_PAYLOAD, f"there is no job {job_id!r:.140} in the ledger")
+        job = self._job(job_id)
         if job.is_ended and not (job.state == held == "cancelled"):
             why = "requeue starts it again" if job.state == "cancelled" else "nothing of it is left to do"
             raise Refused(RefusalCode.CONFLICT, f"job {job_id} is {job.state}: {why}", job_id=job_id)
-        return await self._hold(job_id, held)
+        return await self._hold(job_id, held, self._control_ms(job_id))
 
-    async def _hold(self, job_id: str, held: Held) -> JobSnapshot:
+    def _control_ms(self, job_id: str) -> int:
+        """Return the time of a new decision: later than the last about this job, whichever clock that was of."""
+        self._controlled_ms = max(now_ms(), self._controlled_ms + 1, self.ledger.held_ms(job_id) + 1)
+        return self._controlled_ms
+
+    async def _hold(self, job_id: str, held: Held, at_ms: int) -> JobSnapshot:
         topic = self._streams.control.topic
-        at_ms = self._controlled_ms = max(now_ms(), self._controlled_ms + 1)  # two words in a millisecond are in order
-        if (await self.bus.topic(topic)) is None or self.bus.driver in WITHOUT_LOG:
-            raise Unsupported("jobs cannot be cancelled or paused here: this engine keeps no log for workers to read")
+        try:
+            await check_log(self.bus, topic)
+        except Unsupported as error:
+            text = "jobs cannot be cancelled or paused here: this engine keeps no log for workers to read"
+            raise Unsupported(text) from error
         status = JobStatus(job_id=job_id, state=STATES[held], timestamp_ms=at_ms)
         await self.bus.publish(topic, encode(status), attributes_of("JobStatus", job_id), job_id)
         await self._note_control(job_id, held, at_ms)
@@ -209,24 +216,60 @@ class Service:
         if (changed := await self.ledger.fold_control(job_id, held, at_ms)) is not None:
             self.teller.note([changed])
 
-    async def requeue(self, job_id: str) -> int:
-        """Publish the tasks again that the job lacks, and resume it if it was cancelled or paused; return how many.
-        Raises Refused, BusError, JobsError."""
-        job = self.ledger.job(job_id)
-        if job is not None and job.state in {"cancelled", "paused"}:
-            await self._hold(job_id, "")
-        count = await self.ingress.requeue(job_id)
+    async def requeue(self, job_id: str, *, force: bool = False) -> int:
+        """Publish the tasks again that a job lacks, and resume it if it was cancelled or paused; return how many.
+
+        The tasks of a paused job are in the stream. `force` publishes tasks also where none is known to be missing: one
+        that is still in the stream is done twice, and counts once. Raises Refused, BusError, JobsError.
+        """
+        found = self._job(job_id)
+        again = self.ingress.job_again(found)
+        async with self.ingress.only(job_id):
+            job = self._check_requeue(found, force=force)
+            is_held = job.state in {"cancelled", "paused"}
+            control_ms = self._control_ms(job_id) if is_held else self.ledger.held_ms(job_id)
+            is_lacking = force or job.state == "cancelled" or job_id in self.lost.jobs
+            tasks = await self.ingress.tasks_left(again, job.resources_total) if is_lacking else []
+            if tasks:
+                since_ms = self.ledger.held_ms(job_id) if job.state == "cancelled" else job.updated_ms
+                await self.ingress.publish_again(again, tasks, since_ms, control_ms)
+            if is_held:  # last, so that a requeue that failed can be repeated
+                await self._hold(job_id, "", control_ms)
+            if tasks:
+                await self.ledger.requeued(job_id)
         self.lost.jobs.pop(job_id, None)
         self.teller.note(self.ledger.untold())
-        return count
+        return len(tasks)
 
-    async def _check_tasks(self) -> None:
-        if lost := self.lost.jobs:
-            first = next(iter(lost))
-            raise JobsError(
-                f"{len(lost)} jobs have lost tasks to the retention of {self._streams.tasks.topic}, {first} among "
-                f"them: slipstream jobs requeue {first} publishes them again"
-            )
+    def _check_requeue(self, job: JobSnapshot, *, force: bool) -> JobSnapshot:
+        """Return the job as it is now. Raises Refused."""
+        known, job = self.ledger.submission(job.job_id), self._job(job.job_id)
+        why = ""
+        if known is not None and known.stage != "published":
+            why = "its tasks are being published, and it goes on by itself"
+        elif job.is_ended and job.state != "cancelled":
+            why = "nothing of it is left to do; replay publishes its dead letters again"
+        elif job.state not in {"cancelled", "paused"} and job.job_id not in self.lost.jobs and not force:
+            why = "none of its tasks is known to be lost. force publishes those without an end again all the same"
+        if why:
+            raise Refused(RefusalCode.CONFLICT, f"job {job.job_id} is {job.state}: {why}", job_id=job.job_id)
+        return job
+
+    def _job(self, job_id: str) -> JobSnapshot:
+        job = self.ledger.job(job_id)
+        if job is None:
+            raise Refused(RefusalCode.INVALID_PAYLOAD, f"there is no job {job_id!r:.140} in the ledger")
+        return job
+
+    def _tasks_part(self) -> Part:
+        if not (lost := self.lost.jobs):
+            return Part("ok")
+        first = next(iter(lost))
+        return Part(
+            "warning",
+            f"{len(lost)} jobs have lost tasks to the retention of {self._streams.tasks.topic}, {first} among "
+            f"them: slipstream jobs requeue {first} publishes them again",
+        )
 
     async def _check_listener(self) -> None:
         if self.listener.failure is not None:

@@ -16,6 +16,7 @@ from slipstream.jobs.api.body import read_body
 from slipstream.jobs.controls import Held
 from slipstream.jobs.dead_letters import Letter, Selection
 from slipstream.jobs.ledger import JobSnapshot
+from slipstream.jobs.ledger.snapshot import State
 from slipstream.jobs.messages import JobLog, to_json
 from slipstream.jobs.service import Service
 
@@ -26,7 +27,7 @@ Natural = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class JobsQuery(msgspec.Struct, forbid_unknown_fields=True):
-    state: Literal["", "queued", "in_progress", "partial", "completed", "failed"] = ""
+    state: Literal["", State] = ""
     tenant: str = ""
     type: str = ""
     limit: Limit = 100
@@ -55,6 +56,11 @@ class ReplayRequest(msgspec.Struct, forbid_unknown_fields=True):
     discard: bool = False
     """In place of a replay."""
     dry_run: bool = False
+
+
+class RequeueQuery(msgspec.Struct, forbid_unknown_fields=True):
+    force: bool = False
+    """Also where no task is known to be missing."""
 
 
 class CleanupRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -145,8 +151,10 @@ class Operators:
         return json_answer(await self._service.control(self._job(request).job_id, held))
 
     async def requeue(self, request: Request) -> Response:
+        asked = _query(request, RequeueQuery)
         job = self._job(request)
-        return json_answer({"job_id": job.job_id, "tasks": await self._service.requeue(job.job_id)})
+        tasks = await self._service.requeue(job.job_id, force=asked.force)
+        return json_answer({"job_id": job.job_id, "tasks": tasks})
 
     def _live(self, job: JobSnapshot) -> JobSnapshot:
         """Add what only this process knows: lost tasks, and the progress of downloads under way."""
