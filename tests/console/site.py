@@ -20,6 +20,7 @@ from starlette.types import ASGIApp
 from slipstream.api import GroupStats, Stats, TopicStats
 from slipstream.api.keys import KeyPlace
 from slipstream.api.server import ServerCondition
+from slipstream.console.sources import LogRecord, TopicLog
 from tests.program import Program
 
 OURS = ("SLIPSTREAM_", "MESSAGE_BUS_", "BUS_", "NATS_", "JOBS_", "SLIP_", "PIPELINE_", "CONSOLE_")
@@ -98,6 +99,13 @@ class Numbers:
 
     async def places(self, key: str) -> list[KeyPlace]:
         return self.keys.get(key, [])
+
+    async def log_of(self, topic: str) -> TopicLog | None:
+        return None
+
+    async def log(self, topic: str, partition: int, start: int) -> AsyncGenerator[LogRecord, None]:
+        raise AssertionError("there is no log")
+        yield  # type: ignore[unreachable]
 
     async def close(self) -> None:
         self.closed = True

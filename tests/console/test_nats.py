@@ -284,6 +284,7 @@ def billing(waiting: int, in_flight: int = 0, delivered: int = 0) -> GroupSurvey
         listening=0,
         delivered=delivered,
         done_below=0,
+        done=delivered - in_flight,
         paused=False,
     )
 

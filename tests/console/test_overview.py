@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute
 from slipstream.console import Sources, create_console
 from slipstream.console.answers import Refused
 from slipstream.console.history import STEP_MS
-from slipstream.console.overview import WATCHED_MS
+from slipstream.console.overview import WATCHED_MS, Feed
 from slipstream.console.parts import PartsFile
 from slipstream.console.problems import PausedStep, Seen
 from slipstream.console.sources import Away, Noun
@@ -195,6 +195,29 @@ def test_what_else_is_looked_at_is_told_also_where_it_cannot_be_seen(mood: str, 
             assert (problem["text"], problem["detail"]) == (text, detail)
 
     story()
+
+
+@in_loop
+async def test_a_source_that_is_away_does_not_keep_the_problems_of_others(tmp_path: Path) -> None:
+    clock = [1_000_000]
+    numbers, away = Numbers(), Held()
+    away.mood = "refuses"
+    feed = Feed(Sources(numbers, more=[away]), now_ms=lambda: clock[0])
+    await feed.open()
+    try:
+        await away.looked.wait()
+        for minutes in range(4):
+            clock[0] += 60_000 * minutes
+            dead = 0 if minutes in {1, 2} else 1
+            await numbers.told.put(stats(topic("orders", dead_letters=dead), time_ms=clock[0]))
+            while (await feed.newest()).time_ms != clock[0]:
+                await asyncio.sleep(0)
+            if not minutes:
+                assert await feed.acknowledge("dead letters orders", "Ada")
+        found = {each.key: each.acknowledged for each in (await feed.newest()).problems}
+        assert found == {"unseen steps": None, "dead letters orders": None}
+    finally:
+        await feed.close()
 
 
 @in_loop

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from slipstream.broker import DEAD_LETTER_PREFIX
 from slipstream.bus.names import DEAD_LETTER_SUFFIX
 from slipstream.console.problems import GroupSeen
-from slipstream.console.watch import BUS_SUFFIX, Watch
+from slipstream.console.watch import BROKER_PREFIX, BUS_SUFFIX, Watch
 from tests.console.site import group, stats, topic
 
 
@@ -54,12 +55,21 @@ def test_a_group_that_is_forgotten_begins_anew() -> None:
 def test_a_standstill_goes_on_over_a_restart_of_the_console() -> None:
     before = Watch()
     still(before, 1_000, lag=5)
-    assert before.still_since() == {}
+    assert before.still() == {}
     assert still(before, 61_000, lag=5) == 60_000
-    after = Watch(before.still_since())
+    after = Watch(before.still())
     assert still(after, 181_000, lag=5) == 180_000
     assert still(after, 182_000, lag=5, finished_per_s=1.0) == 0
-    assert after.still_since() == {}
+    assert after.still() == {}
+
+
+def test_a_group_that_worked_while_the_console_was_away_does_not_stand_still() -> None:
+    before = Watch()
+    still(before, 1_000, lag=5, done=7)
+    still(before, 61_000, lag=5, done=7)
+    assert still(Watch(before.still()), 10_861_000, lag=5, done=7) == 10_860_000
+    assert still(Watch(before.still()), 10_861_000, lag=5, done=8) == 0
+    assert still(before, 10_861_000, lag=5, done=8) == 0, "nor if the broker could not be reached meanwhile"
 
 
 def test_what_waits_for_another_attempt_does_not_stand() -> None:
@@ -101,3 +111,15 @@ def test_dead_letters_of_the_bus_are_messages_of_a_topic() -> None:
     assert seen(7, dead_letters=7) == [("orders", "", 7)], "counted with their topic, as on NATS"
     assert seen(0) == []
     assert DEAD_LETTER_SUFFIX == BUS_SUFFIX
+
+
+def test_the_broker_and_the_bus_may_both_have_dead_letters_of_a_topic() -> None:
+    topics = (topic("orders", dead_letters=2), topic("dlq.orders", messages=2), topic("orders.DLQ", messages=5))
+    _, found = Watch().see(stats(*topics), {"orders.DLQ": 1})
+    assert [(each.topic, each.kept_in, each.total) for each in found] == [
+        ("orders", "", 2),
+        ("orders", "orders.DLQ", 4),
+    ]
+    _, found = Watch().see(stats(*topics), {"orders.DLQ": 5})
+    assert [each.kept_in for each in found] == [""]
+    assert DEAD_LETTER_PREFIX == BROKER_PREFIX

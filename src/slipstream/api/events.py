@@ -31,6 +31,9 @@ class GroupStats(msgspec.Struct, frozen=True):
     parked: int = 0
     """Streams that get no new messages, because they let leases run out and settled nothing."""
     worst: RetryingMessage | None = None
+    done: int = 0
+    """Messages that are finished, or that retention has removed: it is the same for as long as the group finishes
+    nothing."""
 
 
 class TopicStats(msgspec.Struct, frozen=True):

@@ -43,7 +43,7 @@ class DeadLetterCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Dead letters that nobody has sent back or discarded, by what they are."""
 
     messages: int = 0
-    """In the dead-letter topics of the broker."""
+    """In the dead-letter topics of the broker and of the bus."""
     slips: int = 0
     downloads: int = 0
     """Resources of download jobs."""

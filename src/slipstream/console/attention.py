@@ -7,14 +7,19 @@ acknowledged stays acknowledged until it is resolved or gets worse.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+import os
+import secrets
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
 from slipstream.api.overview import Acknowledgement, Problem
+from slipstream.console.problems import MARK_UNKNOWN, source_of
+from slipstream.console.watch import Key, Still
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +40,8 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
     problems: dict[str, _Known] = {}
     groups: dict[str, dict[str, int]] = {}
     """Topic → group → when it last finished something, of those that stand still."""
+    done: dict[str, dict[str, int]] = {}
+    """Topic → group → its count of finished messages, of those that stand still."""
 
 
 class Attention:
@@ -43,7 +50,7 @@ class Attention:
     Example:
         attention = Attention("slipstream-data/console.json")
         await attention.open()
-        shown = attention.recall(problems, now_ms, is_complete=True)
+        shown = attention.recall(problems, now_ms)
     """
 
     def __init__(self, path: str) -> None:
@@ -52,8 +59,9 @@ class Attention:
         self._known: dict[str, _Known] = {}
         self._absent_ms: dict[str, int] = {}
         """Since when each known problem has been absent."""
-        self.still_since: dict[tuple[str, str], int] = {}
-        """(topic, group) → when it last finished something, as it was kept by an earlier process."""
+        self.still: dict[Key, Still] = {}
+        """The groups that stood still when an earlier process ended."""
+        self._saving = asyncio.Lock()
         self._written = b""
         self._has_failed = False
 
@@ -69,35 +77,42 @@ class Attention:
             log.warning("%s cannot be read, and acknowledged problems are shown again: %s", self._path, error)
             return
         self._known = found.problems
-        self.still_since = {
-            (topic, group): ms for topic, groups in found.groups.items() for group, ms in groups.items()
+        self.still = {
+            (topic, group): Still(ms, found.done[topic][group])
+            for topic, groups in found.groups.items()
+            for group, ms in groups.items()
+            if group in found.done.get(topic, {})
         }
 
-    def recall(self, problems: Sequence[Problem], now_ms: int, *, is_complete: bool) -> list[Problem]:
-        """Return the problems with since when they are there, those that are acknowledged last.
+    def recall(self, problems: Sequence[Problem], now_ms: int, *, unseen: Collection[str] = ()) -> list[Problem]:
+        """Return the problems with the time when each was first seen; those that are acknowledged come last.
 
-        `is_complete`: all sources were asked, so a known problem that is absent begins to count as resolved."""
+        A known problem that is absent begins to count as resolved, unless its source is one of `unseen`: the sources
+        that could not be asked."""
         for problem in problems:
             before = self._known.get(problem.key)
             if before is None:
-                self._known[problem.key] = _Known(since_ms=now_ms, mark=problem.mark)
+                self._known[problem.key] = _Known(since_ms=now_ms, mark=max(0, problem.mark))
+            elif problem.mark == MARK_UNKNOWN:
+                continue
             elif before.acknowledged is None or problem.mark < before.mark:
                 self._known[problem.key] = replace(before, mark=problem.mark)
             elif problem.mark > before.mark:
                 self._known[problem.key] = replace(before, mark=problem.mark, acknowledged=None)
-        if is_complete:
-            self._resolve({problem.key for problem in problems}, now_ms)
+        self._resolve({problem.key for problem in problems}, unseen, now_ms)
         shown = [
-            replace(problem, since_ms=known.since_ms, acknowledged=known.acknowledged)
+            replace(problem, since_ms=known.since_ms, mark=known.mark, acknowledged=known.acknowledged)
             for problem in problems
             for known in (self._known[problem.key],)
         ]
         return sorted(shown, key=lambda problem: problem.acknowledged is not None)
 
-    def _resolve(self, present: set[str], now_ms: int) -> None:
+    def _resolve(self, present: set[str], unseen: Collection[str], now_ms: int) -> None:
         for key in list(self._known):
             if key in present:
                 self._absent_ms.pop(key, None)
+            elif source_of(key) in unseen:
+                continue
             elif now_ms - self._absent_ms.setdefault(key, now_ms) >= RESOLVED_AFTER_MS:
                 del self._known[key], self._absent_ms[key]
 
@@ -109,27 +124,40 @@ class Attention:
         self._known[key] = replace(known, acknowledged=acknowledgement)
         return True
 
-    async def save(self, still: Mapping[tuple[str, str], int]) -> None:
-        """Write the file if anything has changed. `still` are the groups that stand still, as `still_since`."""
+    async def save(self, still: Mapping[Key, Still]) -> None:
+        """Write the file if anything has changed. `still` are the groups that stand still."""
+        if self._path is None:
+            return
+        async with self._saving:  # the later of two saves must be the one that stays
+            await self._save(self._path, still)
+
+    async def _save(self, path: Path, still: Mapping[Key, Still]) -> None:
         groups: dict[str, dict[str, int]] = {}
-        for (topic, group), ms in sorted(still.items()):
-            groups.setdefault(topic, {})[group] = ms
-        content = msgspec.json.encode(_File(problems=self._known, groups=groups))
-        if self._path is None or content == self._written:
+        done: dict[str, dict[str, int]] = {}
+        for (topic, group), each in sorted(still.items()):
+            groups.setdefault(topic, {})[group] = each.since_ms
+            done.setdefault(topic, {})[group] = each.done
+        content = msgspec.json.encode(_File(problems=self._known, groups=groups, done=done))
+        if content == self._written:
             return
         try:
-            await asyncio.to_thread(_write, self._path, content)
+            await asyncio.to_thread(_write, path, content)
         except OSError as error:
             if not self._has_failed:
-                log.warning("%s cannot be written, and a restart forgets what was acknowledged: %s", self._path, error)
+                log.warning("%s cannot be written, and a restart forgets what was acknowledged: %s", path, error)
             self._has_failed = True
             return
         self._written, self._has_failed = content, False
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Replace the file as a whole."""
+    """Replace the file as a whole. Two processes that share it by mistake do not mix their contents."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(path.name + ".new")
-    fresh.write_bytes(content)
-    fresh.replace(path)
+    fresh = path.with_name(f"{path.name}.{os.getpid()}-{secrets.token_hex(4)}.new")
+    try:
+        fresh.write_bytes(content)
+        fresh.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            fresh.unlink()
+        raise

@@ -14,9 +14,9 @@ from yarl import URL
 from slipstream.api import Stats
 from slipstream.api.keys import KeyPlace, KeyPlaces
 from slipstream.api.server import ServerCondition
-from slipstream.client import AsyncClient, SlipstreamError
+from slipstream.client import AsyncClient, NotFound, SlipstreamError
 from slipstream.console.answers import Refused
-from slipstream.console.sources import Away
+from slipstream.console.sources import Away, LogRecord, TopicLog
 
 
 class BrokerStats:
@@ -68,6 +68,23 @@ class BrokerStats:
             topic.name: {partition.partition: partition.end_offset for partition in topic.partitions}
             for topic in found.topics
         }
+
+    async def log_of(self, topic: str) -> TopicLog | None:
+        try:
+            found = await self._client.topic(topic)
+        except NotFound:
+            return None
+        except SlipstreamError as error:
+            raise Away(str(error)) from error
+        return TopicLog(found.created_ms, tuple(each.first_offset for each in found.partitions))
+
+    async def log(self, topic: str, partition: int, start: int) -> AsyncGenerator[LogRecord, None]:
+        try:
+            async with contextlib.aclosing(self._client.scan(topic, partition, from_=start)) as messages:
+                async for message in messages:
+                    yield LogRecord(message.offset, message.timestamp_ms, message.value)
+        except SlipstreamError as error:
+            raise Away(str(error)) from error
 
     async def close(self) -> None:
         await self._client.close()

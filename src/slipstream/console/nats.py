@@ -51,7 +51,7 @@ from slipstream.bus import (
 from slipstream.bus.drivers.nats.survey import GroupSurvey, TopicSurvey, offset_since, stored_ms, survey
 from slipstream.bus.names import DEAD_LETTER_SUFFIX
 from slipstream.console.answers import Refused, read_query, refusal
-from slipstream.console.sources import Away, Noun
+from slipstream.console.sources import Away, LogRecord, Noun, TopicLog
 
 CONNECT_MS = 3_000
 MESSAGES_MAX = 10_000
@@ -132,6 +132,14 @@ class NatsTopics(Noun):
     async def places(self, key: str) -> list[KeyPlace]:
         """A stream knows the ids of messages for two minutes, and does not tell where they are."""
         return []
+
+    async def log_of(self, topic: str) -> TopicLog | None:
+        """Return None: on NATS, a dead letter that is handled is removed, and no topic records it."""
+        return None
+
+    async def log(self, topic: str, partition: int, start: int) -> AsyncGenerator[LogRecord, None]:
+        raise Away(f"on NATS no topic is read for the overview; {topic} was")
+        yield  # type: ignore[unreachable]
 
     async def ends(self) -> Mapping[str, Mapping[int, int]]:
         """Raises Refused."""
@@ -365,6 +373,7 @@ def _topic_stats(
                 group.paused,
                 round(finished * 1000 / interval_ms, 3),
                 ages.get((topic.topic, group.group), 0),
+                done=group.done,
             )
         )
     dead_letters = counts.get(topic.topic + DEAD_LETTER_SUFFIX, 0)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -31,8 +31,9 @@ from slipstream.api.overview import (
 from slipstream.api.server import ServerCondition
 from slipstream.console.answers import Refused, json_answer, read_json, read_query
 from slipstream.console.attention import Attention
+from slipstream.console.handled import HandledCounts
 from slipstream.console.history import STEP_MS, Ring
-from slipstream.console.problems import DeadLettersSeen, GroupSeen, Seen, Unseen, problems
+from slipstream.console.problems import BROKER, PARTS, DeadLettersSeen, GroupSeen, Seen, Unseen, first, problems
 from slipstream.console.sources import Away, Noun, Sources
 from slipstream.console.watch import Watch
 
@@ -71,6 +72,7 @@ class Feed:
         self._sources = sources
         self._now_ms = now_ms
         self._watch = Watch()
+        self._handled = HandledCounts(sources.stats)
         self._attention = Attention(sources.state)
         self._has_looked = False
         """All sources were asked at least once."""
@@ -95,7 +97,7 @@ class Feed:
 
     async def open(self) -> None:
         await self._attention.open()
-        self._watch = Watch(self._attention.still_since)
+        self._watch = Watch(self._attention.still)
         self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._look_around())]
 
     def stop(self) -> None:
@@ -110,7 +112,7 @@ class Feed:
         await self._save()
 
     async def _save(self) -> None:
-        await self._attention.save(self._watch.still_since())
+        await self._attention.save(self._watch.still())
 
     async def acknowledge(self, key: str, by: str) -> bool:
         """Note who takes care of a problem; nobody does any more if `by` is empty. Return whether there is one."""
@@ -164,9 +166,10 @@ class Feed:
     async def _hear(self, stats: Stats) -> None:
         if self._away and self._away_since_ms is not None:
             log.info("the broker answers again")
+        handled = await self._handled.count(stats)
         self._stats = stats
+        self._groups, self._dead_letters = self._watch.see(stats, handled)
         self._ring.add(stats, _total(self._dead_letter_counts(stats)))
-        self._groups, self._dead_letters = self._watch.see(stats)
         self._away, self._away_since_ms = "", None
         self._trouble = await self._sources.stats.trouble()
         self._conditions = tuple(await self._sources.stats.conditions())
@@ -229,7 +232,7 @@ class Feed:
         try:
             parts = await self._sources.parts.read()
         except Refused as refused:
-            unseen = (*unseen, Unseen(what="which parts run", reason=refused.message, link="#/"))
+            unseen = (*unseen, Unseen(what=PARTS, reason=refused.message, link="#/"))
         seen = replace(
             self._around,
             now_ms=now_ms,
@@ -244,7 +247,6 @@ class Feed:
         )
         counts = self._dead_letter_counts(stats)
         found = problems(seen, self._sources.thresholds)
-        is_complete = self._has_looked and not self._away and not unseen
         return Overview(
             time_ms=now_ms,
             produced_per_s=0.0 if self._away else stats.produced_per_s,
@@ -253,7 +255,7 @@ class Feed:
             in_flight=stats.in_flight,
             dead_letters=_total(counts),
             lag=stats.lag,
-            problems=self._attention.recall(found, now_ms, is_complete=is_complete),
+            problems=first(self._attention.recall(found, now_ms, unseen=self._not_asked(unseen)), now_ms),
             parts=parts,
             topics=stats.topics,
             still=[
@@ -265,9 +267,19 @@ class Feed:
             dead_letter_counts=counts,
         )
 
+    def _not_asked(self, unseen: Sequence[Unseen]) -> set[str]:
+        """Return the names of the sources of which nothing is known now: their problems may be there or not."""
+        names = {each.what for each in unseen}
+        if self._away:
+            names.add(BROKER)
+        if not self._has_looked:
+            names |= {"", *(noun.what for noun in self._sources.nouns)}
+        return names
+
     def _dead_letter_counts(self, stats: Stats) -> DeadLetterCounts:
         slips, jobs = self._around.slips, self._around.jobs
-        return DeadLetterCounts(messages=stats.dead_letters, slips=slips.dead_letters, downloads=jobs.dead_letters)
+        messages = stats.dead_letters + sum(each.total for each in self._dead_letters if each.kept_in)
+        return DeadLetterCounts(messages=messages, slips=slips.dead_letters, downloads=jobs.dead_letters)
 
     def topics(self) -> list[TopicStats]:
         return self._stats.topics

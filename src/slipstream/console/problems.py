@@ -6,7 +6,7 @@ collect what is known; `attention` remembers the problems.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from urllib.parse import quote
 
 import msgspec
@@ -18,6 +18,13 @@ from slipstream.console.settings import Thresholds
 from slipstream.durations import about_text
 
 SHOWN_MAX = 100
+"""Number of problems that the overview shows."""
+PARTS = "which parts run"
+"""The name of the source of the parts."""
+BROKER = "broker"
+"""The name of the source of numbers."""
+MARK_UNKNOWN = -1
+"""The mark of a problem while it is not known how bad it is: the mark before holds."""
 POISON_ERROR_ATTEMPTS = 10
 """From so many attempts on, a poison message needs a person: by then it has been retried for minutes."""
 TREND_KNOWN_MS = 60_000
@@ -150,7 +157,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def problems(seen: Seen, limits: Thresholds) -> list[Problem]:
-    """The worst first; of two as bad, the one that concerns more.
+    """Return all problems, the worst first; of two as bad, the one that concerns more.
 
     Example:
         for problem in problems(seen, Thresholds()): print(problem.text)
@@ -166,11 +173,33 @@ def problems(seen: Seen, limits: Thresholds) -> list[Problem]:
         *_of_the_unseen(seen),
     ]
     found.sort(key=lambda each: (_RANK[each[1].level], -each[0]))
-    told = [problem for _, problem in found[:SHOWN_MAX]]
+    return [problem for _, problem in found]
+
+
+def first(found: Sequence[Problem], now_ms: int) -> list[Problem]:
+    """Return as many problems as the overview shows, and a last one that says how many are left out."""
+    shown = list(found[:SHOWN_MAX])
     if len(found) > SHOWN_MAX:
-        more = _count(len(found) - SHOWN_MAX, "problem")
-        told.append(Problem(level="notice", text=f"and {more} more", key="more"))
-    return told
+        text = f"and {_count(len(found) - SHOWN_MAX, 'problem')} more"
+        shown.append(Problem(level="notice", text=text, since_ms=now_ms))
+    return shown
+
+
+_SOURCES = {
+    "part": PARTS,
+    "slips": "slips",
+    "unserved": "slips",
+    "step": "slips",
+    "downloads": "jobs",
+    "tables": "tables",
+    "unseen": "",
+}
+"""First word of the key of a problem → the source that reports it; all others are the broker's."""
+
+
+def source_of(key: str) -> str:
+    """Return the name of the source that reports a problem; "" if it is the console itself."""
+    return _SOURCES.get(key.partition(" ")[0], BROKER)
 
 
 Weighed = tuple[float, Problem]
@@ -184,13 +213,27 @@ def _of_the_broker(seen: Seen) -> Iterator[Weighed]:
         text = f"the broker has not answered for {about_text(seen.away_ms)}: what is shown is from before"
         yield _FIRST, Problem(level="error", text=text, detail=seen.away, link="#/", key="broker away")
     if seen.trouble:
+        text = "the broker takes no messages"
         yield (
             _FIRST,
-            Problem(level="error", text="the broker takes no messages", detail=seen.trouble, link="#/", key="refusing"),
+            Problem(
+                level="error", text=text, detail=seen.trouble, link="#/topics", action="Show topics", key="refusing"
+            ),
         )
     for condition in seen.conditions:
-        text, key = condition.text, f"condition {condition.kind}"
-        yield _FIRST, Problem(level=condition.level, text=text, detail=condition.detail, link="#/", key=key)
+        # For want of room: delete topics, or shorten their retention.
+        link, action = ("#/topics", "Show topics") if condition.kind == "disk" else ("#/", "")
+        yield (
+            _FIRST,
+            Problem(
+                level=condition.level,
+                text=condition.text,
+                detail=condition.detail,
+                link=link,
+                action=action,
+                key=f"condition {condition.kind}",
+            ),
+        )
 
 
 def _of_parts(seen: Seen, limits: Thresholds) -> Iterator[Weighed]:
@@ -215,14 +258,23 @@ def _of_parts(seen: Seen, limits: Thresholds) -> Iterator[Weighed]:
                 text = f"part {part.name} was restarted {times}, last {about_text(for_ms)} ago"
             case _:
                 continue
-        key = f"part {part.name} {part.state}"
-        yield part.restarts, Problem(level=level, text=text, detail=part.reason, link="#/", key=key, mark=part.restarts)
+        yield (
+            part.restarts,
+            Problem(
+                level=level,
+                text=text,
+                detail=part.reason,
+                link=f"#/?part={_path(part.name)}",
+                action="Show log",
+                key=f"part {part.name} {part.state}",
+                mark=part.restarts,
+            ),
+        )
 
 
 def _of_a_group(seen: Seen, group: GroupSeen, limits: Thresholds) -> Iterator[Weighed]:
     yield from _of_parked_consumers(group)
-    is_poisoned = group.worst is not None and _is_poison(group.worst, limits)
-    if is_poisoned:
+    if group.worst is not None and _is_poison(group.worst, limits):
         yield _poison(seen, group)
     level: Level = "error" if group.still_ms >= limits.standing_error_ms else "warning"
     oldest, still = f"the oldest for {about_text(group.oldest_ms)}", about_text(group.still_ms)
@@ -237,8 +289,8 @@ def _of_a_group(seen: Seen, group: GroupSeen, limits: Thresholds) -> Iterator[We
     elif group.waiting and group.still_ms >= limits.standing_ms:
         text = f"{group.named} stands still for {still}: {_waiting(group.waiting)}"
         yield group.waiting, _problem(group, "still", level, text, _why_still(group), "Show consumers")
-    elif group.lag > group.delayed and group.oldest_ms >= limits.oldest_ms and (group.waiting or not is_poisoned):
-        # Where only the poison message is left, it alone is old.
+    elif group.waiting and group.oldest_ms >= limits.oldest_ms:
+        # Where every message is in hand or waits for another attempt, more consumers would have nothing to do.
         yield group.lag, _behind(group, oldest)
 
 
@@ -293,16 +345,16 @@ def _behind(group: GroupSeen, oldest: str) -> Problem:
     over = about_text(group.grown_over_ms)
     if group.grown_over_ms < TREND_KNOWN_MS:
         detail = "it finishes messages; in a minute it will be known whether it catches up"
-    elif group.grown > slack:
+        return _problem(group, "behind", "warning", text, detail, "Show group", mark=MARK_UNKNOWN)
+    if group.grown > slack:
         text = f"{group.named} falls further behind: {_waiting(group.lag)}, {group.grown:,} more in {over}, {oldest}"
         detail = "more messages come in than it finishes: start more consumers, or make its slowest step faster"
         return _problem(group, "behind", "warning", text, detail, "Show group", mark=1)
-    elif group.grown < -slack:
+    if group.grown < -slack:
         left_ms = group.lag * group.grown_over_ms // -group.grown
         text = f"{group.named} catches up: {_waiting(group.lag)}, {-group.grown:,} fewer in {over}"
         return _problem(group, "behind", "notice", text, f"about {about_text(left_ms)} left at this rate", "Show group")
-    else:
-        detail = "as many messages come in as it finishes: it needs more consumers to catch up"
+    detail = "as many messages come in as it finishes: it needs more consumers to catch up"
     return _problem(group, "behind", "warning", text, detail, "Show group")
 
 
@@ -319,7 +371,7 @@ def _of_dead_letters(seen: Seen) -> Iterator[Weighed]:
         detail = "fix the cause, then redrive them"
         link, action = f"#/dead-letters?topic={_path(dead.topic)}", "Redrive…"
         if dead.kept_in:
-            detail = "fix the cause; the messages stay in this topic until its retention removes them"
+            detail = f"fix the cause, then: slipstream bus dlq redrive {dead.topic}"
             link, action = f"#/topics/{_path(dead.kept_in)}", "Show messages"
         yield (
             dead.total,
@@ -329,7 +381,7 @@ def _of_dead_letters(seen: Seen) -> Iterator[Weighed]:
                 detail=detail,
                 link=link,
                 action=action,
-                key=f"dead letters {dead.topic}",
+                key=f"dead letters {dead.kept_in or dead.topic}",
                 mark=dead.total,
             ),
         )

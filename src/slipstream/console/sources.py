@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
+import msgspec
 from prometheus_client import CollectorRegistry
 from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
@@ -25,6 +26,22 @@ class Away(Exception):
     """The broker does not answer: why, in words."""
 
 
+class TopicLog(msgspec.Struct, frozen=True):
+    """Where the log of a topic begins."""
+
+    created_ms: int
+    first_offsets: tuple[int, ...]
+    """By partition."""
+
+
+class LogRecord(msgspec.Struct, frozen=True):
+    """A message of a log."""
+
+    offset: int
+    timestamp_ms: int
+    value: bytes
+
+
 class StatsSource(Protocol):
     """Numbers of the whole broker."""
 
@@ -39,6 +56,12 @@ class StatsSource(Protocol):
 
     async def places(self, key: str) -> list[KeyPlace]:
         """Where the messages of an idempotency key are. Raises Away."""
+
+    async def log_of(self, topic: str) -> TopicLog | None:
+        """Return where the log of a topic begins; None if there is no such topic. Raise Away."""
+
+    def log(self, topic: str, partition: int, start: int) -> AsyncGenerator[LogRecord, None]:
+        """Yield what a partition holds now, from an offset on. Raise Away."""
 
     async def close(self) -> None: ...
 

@@ -147,6 +147,7 @@ class Sampler:
             sum(progress.retrying for progress in group.progress),
             group.parked,
             worst_message(group),
+            sum(progress.done for progress in group.progress),
         )
 
 

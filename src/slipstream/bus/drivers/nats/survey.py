@@ -29,6 +29,8 @@ class GroupSurvey(msgspec.Struct, frozen=True, kw_only=True):
     """All deliveries so far, repeated ones too."""
     done_below: int
     """Everything below this offset is finished."""
+    done: int
+    """A count that grows with every message that is finished, and with those of other topics in the same stream."""
     paused: bool
 
     @property
@@ -85,9 +87,9 @@ async def _found(
 ) -> tuple[int | None, int | None]:
     """Return offset and time of the first message, through a consumer that acks nothing and is deleted afterwards."""
     config = ConsumerConfig(
+        name=secrets.token_hex(8),  # so that a request that is sent again makes no second one
         ack_policy=AckPolicy.NONE,
         deliver_policy=policy,
-        name=secrets.token_hex(8),  # so that a request that is sent again makes no second one
         opt_start_seq=None if offset is None else max(1, offset),
         opt_start_time=since,
         filter_subject=topic.topic,
@@ -159,5 +161,6 @@ def _group(info: ConsumerInfo) -> GroupSurvey:
         listening=info.num_waiting or 0,
         delivered=0 if info.delivered is None else info.delivered.consumer_seq,
         done_below=0 if info.ack_floor is None else info.ack_floor.stream_seq + 1,
+        done=(0 if info.delivered is None else info.delivered.stream_seq) - (info.num_ack_pending or 0),
         paused=bool(info.paused),
     )

@@ -7,7 +7,7 @@ import { overview, watch } from "../lib/overview.js";
 import { ask } from "../parts/ask.js";
 import { act } from "../parts/notice.js";
 import { lost } from "../parts/lost.js";
-import { to } from "../lib/router.js";
+import { remember, to } from "../lib/router.js";
 import { isOnNats } from "../lib/server.js";
 import { since } from "../parts/since.js";
 import { spark } from "../parts/spark.js";
@@ -32,9 +32,25 @@ const DEAD_LETTERS = [
   ["downloads", "download", () => to("jobs", "dead-letters")],
 ];
 
-export async function show(root, { signal }) {
+/** `?part=jobs` opens the log of a part. */
+export async function show(root, { query: { part }, signal }) {
   const view = mount(root, () => [h("h1", {}, "Overview"), lost(), ...(overview.now ? drawn(overview) : [unknown(overview.state)])]);
-  watch(() => view.update(), signal);
+  let wanted = part;
+  watch(() => {
+    view.update();
+    if (wanted && overview.now) {
+      showLog(wanted);
+      wanted = "";
+      remember({}); // so that the button works a second time
+    }
+  }, signal);
+}
+
+function showLog(part) {
+  const log = document.getElementById(`log-${part}`);
+  if (!log) return;
+  log.open = true;
+  log.scrollIntoView({ block: "nearest" });
 }
 
 function unknown(state) {
@@ -99,7 +115,7 @@ function problem(each) {
       { class: "problem-actions" },
       each.message && !isOnNats() ? [h("button", { type: "button", onclick: (event) => retryNow(event, each.message) }, "Retry now"), h("button", { type: "button", onclick: () => reject(each.message) }, "Reject…")] : null,
       each.link && each.link !== "#/" ? h("a", { class: "button", href: each.link }, each.action) : null,
-      h("button", { type: "button", class: "quiet", onclick: (event) => (each.acknowledged ? withdraw(event, each) : acknowledge(each)) }, each.acknowledged ? "Show again" : "Acknowledge"),
+      each.key ? h("button", { type: "button", class: "quiet", onclick: (event) => (each.acknowledged ? withdraw(event, each) : acknowledge(each)) }, each.acknowledged ? "Show again" : "Acknowledge") : null,
     ),
   );
 }
@@ -162,7 +178,7 @@ function parts(found) {
 /** With what it said last, for who opens it. */
 function partName(part) {
   if (!part.log?.length) return part.name;
-  return h("details", { class: "part-log" }, h("summary", {}, part.name), h("pre", {}, part.log.join("\n")));
+  return h("details", { class: "part-log", id: `log-${part.name}` }, h("summary", {}, part.name), h("pre", {}, part.log.join("\n")));
 }
 
 function busiest(topics) {
