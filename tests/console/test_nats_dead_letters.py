@@ -67,6 +67,8 @@ async def test_a_list_has_only_the_beginning_of_large_messages(nats: NatsSite, t
         _, page, _ = await ask(f"{url}?topic={topic}")
         assert page["dead_letters"][0]["value"] == "x" * 2_000
         assert (await ask(f"{url}/{topic}.DLQ/1"))[1]["value"] == "x" * 5_000
+        status, answer, _ = await ask(f"{url}/{topic}.DLQ/1/redrive", "POST", json={})
+        assert (status, answer["error"]) == (409, "FAILED_PRECONDITION"), "its topic is missing, and not the letter"
 
 
 @in_loop

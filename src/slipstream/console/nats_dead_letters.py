@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from slipstream.bus import DeadLetter, Selection
+from slipstream.bus import DeadLetter, Selection, TopicMissing
 from slipstream.bus.dead_letters import Place
 from slipstream.console.answers import Refused, json_answer, read_json, read_query
 from slipstream.console.nats import NatsTopics
@@ -105,8 +105,12 @@ class NatsDeadLetters(Noun):
 
     async def redrive(self, request: Request) -> Response:
         asked = await read_json(request, RedriveOne)
+        letter = await self._letter(request)
         async with self._topics.asked() as bus:
-            await bus.dead_letters.redrive(await self._letter(request), asked.to)
+            try:
+                await bus.dead_letters.redrive(letter, asked.to)
+            except TopicMissing as error:  # NOT_FOUND means that the dead letter is gone
+                raise Refused("FAILED_PRECONDITION", str(error)) from error
         return json_answer(Done(redriven=1))
 
     async def discard(self, request: Request) -> Response:

@@ -46,9 +46,36 @@ def bury_three(nats: NatsSite) -> None:
         thread.submit(asyncio.run, three()).result()
 
 
+def publish_many(nats: NatsSite, topic: str, count: int) -> None:
+    async def many() -> None:
+        settings = {**nats.settings(), "prefix": f"console-{os.getpid()}.", "registry": CollectorRegistry()}
+        async with open_bus(**settings) as bus:
+            for number in range(count):
+                await bus.send(topic, f"{number}")
+            await bus.flush()
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, many()).result()
+
+
+def test_there_is_a_page_for_every_hundred(open_page: OpenPage, base: str, nats: NatsSite) -> None:
+    publish_many(nats, "parcels", 1)
+    publish_many(nats, "parcels.DLQ", 101)
+    page = open_page(base, "#/dead-letters?topic=parcels")
+    letters = page.get_by_role("region", name="dead letters")
+    expect(letters.get_by_role("row")).to_have_count(101)
+    page.get_by_role("button", name="Next page").click()
+    expect(letters.get_by_role("row")).to_have_count(2)
+    expect(page.get_by_role("status").filter(has_text="dead letter")).to_contain_text("1 dead letter of page 2")
+    page.get_by_role("button", name="Redrive 1").click()
+    page.get_by_role("dialog").get_by_role("button", name="Redrive 1").click()
+    expect(letters.get_by_role("row")).to_have_count(101)
+    expect(page.get_by_role("button", name="Next page")).to_have_count(0)
+
+
 def test_dead_letters_are_looked_at_sent_back_and_discarded(open_page: OpenPage, base: str, nats: NatsSite) -> None:
     bury_three(nats)
-    page = open_page(base, "#/dead-letters")
+    page = open_page(base, "#/dead-letters?topic=orders")
     letters = page.get_by_role("region", name="dead letters")
     expect(letters.get_by_role("row")).to_have_count(4)
     expect(letters).to_contain_text("ValueError: no customer")
@@ -69,4 +96,4 @@ def test_dead_letters_are_looked_at_sent_back_and_discarded(open_page: OpenPage,
     page.get_by_label("Group").press("Enter")
     page.get_by_role("button", name="Redrive 1").click()
     page.get_by_role("dialog").get_by_role("button", name="Redrive 1").click()
-    expect(page.get_by_text("There are no dead letters")).to_be_visible()
+    expect(page.get_by_text("No dead letter fits these choices.")).to_be_visible()

@@ -137,7 +137,10 @@ def test_a_part_that_was_killed_is_shown_and_so_is_its_return(open_page: OpenPag
         up.until("slips", "running", restarts=1)
         expect(row).to_contain_text("running")
         expect(row).to_contain_text("ended before: killed by SIGKILL")
-        row.get_by_text("slips", exact=True).click()
+        page.locator(".problem").filter(has_text="part slips was restarted").get_by_role(
+            "link", name="Show log"
+        ).click()
+        expect(row.locator("pre")).to_be_visible()
         expect(row.locator("pre")).to_contain_text("at work on")
         page.close()
 
