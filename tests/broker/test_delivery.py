@@ -16,7 +16,7 @@ from slipstream.broker import (
     decode_meta,
 )
 from slipstream.broker.changes import Delivered, DeliveredRun
-from slipstream.broker.group import Lease
+from slipstream.broker.lease import Lease
 from slipstream.record import LogUnreadable, Record
 from tests.broker.simulator import ListLog, Simulator
 
