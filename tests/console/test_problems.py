@@ -9,8 +9,10 @@ from msgspec.structs import replace
 
 from slipstream.api.events import RetryingMessage
 from slipstream.api.overview import Acknowledgement, Part, Problem
+from slipstream.broker.delivery import ACK_TIMEOUT
 from slipstream.console.attention import Attention
 from slipstream.console.problems import (
+    LEASE_RAN_OUT,
     MARK_UNKNOWN,
     SHOWN_MAX,
     DeadLettersSeen,
@@ -164,6 +166,14 @@ def test_a_parked_consumer_is_shown() -> None:
 def test_a_paused_group_is_told_and_not_that_it_stands(lag: int, level: str, text: str) -> None:
     problem = only(groups=(group(lag=lag, paused=True, still_ms=60 * MINUTE_MS, oldest_ms=60 * MINUTE_MS),))
     assert (problem.level, problem.text) == (level, f"group enrichers of tasks.enrich {text}")
+
+
+def test_a_message_that_only_parked_consumers_have_is_not_poison() -> None:
+    held = replace(worst(9), error=LEASE_RAN_OUT)
+    only(groups=(group(lag=1, in_flight=1, consumers=1, parked=1, worst=held),))
+    assert len(told(groups=(group(lag=1, in_flight=1, consumers=1, parked=1, worst=worst(9)),))) == 2
+    assert only(groups=(group(lag=1, in_flight=1, consumers=1, worst=held),)).text.startswith("poison message")
+    assert LEASE_RAN_OUT == ACK_TIMEOUT
 
 
 def test_names_are_safe_in_links() -> None:

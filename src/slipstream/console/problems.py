@@ -27,6 +27,8 @@ MARK_UNKNOWN = -1
 """The mark of a problem while it is not known how bad it is: the mark before holds."""
 POISON_ERROR_ATTEMPTS = 10
 """From so many attempts on, a poison message needs a person: by then it has been retried for minutes."""
+LEASE_RAN_OUT = "ack_timeout"
+"""The error of an attempt whose lease ran out; a test compares it with that of the broker."""
 TREND_KNOWN_MS = 60_000
 """How long a lag must be known before its trend is reported."""
 
@@ -274,7 +276,7 @@ def _of_parts(seen: Seen, limits: Thresholds) -> Iterator[Weighed]:
 
 def _of_a_group(seen: Seen, group: GroupSeen, limits: Thresholds) -> Iterator[Weighed]:
     yield from _of_parked_consumers(group)
-    if group.worst is not None and _is_poison(group.worst, limits):
+    if group.worst is not None and _is_poison(group.worst, limits) and not _is_held(group, group.worst):
         yield _poison(seen, group)
     level: Level = "error" if group.still_ms >= limits.standing_error_ms else "warning"
     oldest, still = f"the oldest for {about_text(group.oldest_ms)}", about_text(group.still_ms)
@@ -320,6 +322,11 @@ def _of_parked_consumers(group: GroupSeen) -> Iterator[Weighed]:
 
 def _is_poison(worst: RetryingMessage, limits: Thresholds) -> bool:
     return worst.attempts >= (limits.poison_attempts if worst.is_same_error else 2 * limits.poison_attempts)
+
+
+def _is_held(group: GroupSeen, worst: RetryingMessage) -> bool:
+    """Return whether only parked consumers get the message: it is offered to them again and again."""
+    return group.parked >= group.consumers > 0 and worst.error == LEASE_RAN_OUT
 
 
 def _poison(seen: Seen, group: GroupSeen) -> Weighed:
