@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+import msgspec
 
 from slipstream.api import (
     ExtendLeasesRequest,
@@ -20,7 +22,7 @@ from slipstream.api import (
 )
 from slipstream.broker import Broker, BrokerError, Group, InvalidArgument, Lease, Progress
 from slipstream.server.v2.codec import error_code
-from slipstream.server.v2.endpoint import Call, Endpoint
+from slipstream.server.v2.endpoint import Call, Endpoint, Handler
 from slipstream.server.v2.messages import attempt_infos
 
 log = logging.getLogger(__name__)
@@ -54,94 +56,43 @@ def state_of(progress: Progress, lease: Lease, now_ms: int) -> Literal["delayed"
     return "waiting" if lease.until_ms > now_ms else "ready"
 
 
-async def retry(call: Call) -> OperationResponse:
-    request: MessagesRequest = call.body
-    return await _operate(
-        call,
-        "retry",
-        request.messages,
-        lambda broker, now_ms, group, place: broker.operations.retry(now_ms, group, place.partition, place.offset),
-    )
+Operate: TypeAlias = Callable[[Broker, int, Group, int, int, Any], object]
+"""Does one operation to the message at (partition, offset) of a group, as the request says."""
 
 
-async def reject(call: Call) -> OperationResponse:
-    request: RejectRequest = call.body
-    return await _operate(
-        call,
-        "reject",
-        request.messages,
-        lambda broker, now_ms, group, place: broker.operations.reject(
-            now_ms, group, place.partition, place.offset, request.reason
-        ),
-        request.reason,
-    )
+def _handler(operation: str, operate: Operate) -> Handler:
+    """Return the handler that does an operation to each message; an error of one does not keep the others."""
 
+    async def handle(call: Call) -> OperationResponse:
+        request = call.body
+        places: list[Place] = request.messages
+        if not 1 <= len(places) <= call.limits.batch_messages:
+            raise InvalidArgument(
+                f"1 to {call.limits.batch_messages} messages (max_batch_messages) fit in a request, not {len(places)}"
+            )
+        topic, name = call.path("topic"), call.path("group")
+        done: list[Place] = []
+        failed: list[Failure] = []
 
-async def discard(call: Call) -> OperationResponse:
-    request: MessagesRequest = call.body
-    return await _operate(
-        call,
-        "discard",
-        request.messages,
-        lambda broker, now_ms, group, place: broker.operations.discard(now_ms, group, place.partition, place.offset),
-    )
+        def command(broker: Broker, now_ms: int) -> None:
+            group = broker.group(topic, name)
+            for place in places:
+                try:
+                    operate(broker, now_ms, group, place.partition, place.offset, request)
+                except BrokerError as error:
+                    failed.append(Failure(place.partition, place.offset, error_code(error), error.message))
+                else:
+                    done.append(place)
 
+        await call.engine.perform(command)
+        if done:
+            shown = ", ".join(f"{place.partition}/{place.offset}" for place in done[:PLACES_LOGGED])
+            more = f" and {len(done) - PLACES_LOGGED} more" if len(done) > PLACES_LOGGED else ""
+            said = f": {request.reason[:200]}" if isinstance(request, RejectRequest) and request.reason else ""
+            log.warning("operator: %s of %s%s of %s for group %s%s", operation, shown, more, topic, name, said)
+        return OperationResponse(len(done), failed)
 
-async def extend(call: Call) -> OperationResponse:
-    request: ExtendLeasesRequest = call.body
-    return await _operate(
-        call,
-        "extend",
-        request.messages,
-        lambda broker, now_ms, group, place: broker.operations.extend(
-            now_ms, group, place.partition, place.offset, request.lease_ms
-        ),
-    )
-
-
-async def release(call: Call) -> OperationResponse:
-    request: MessagesRequest = call.body
-    return await _operate(
-        call,
-        "release",
-        request.messages,
-        lambda broker, now_ms, group, place: broker.operations.release(now_ms, group, place.partition, place.offset),
-    )
-
-
-async def _operate(
-    call: Call,
-    operation: str,
-    places: Sequence[Place],
-    operate: Callable[[Broker, int, Group, Place], object],
-    reason: str = "",
-) -> OperationResponse:
-    """Do it to each message; an error of one does not keep the others."""
-    if not 1 <= len(places) <= call.limits.batch_messages:
-        raise InvalidArgument(
-            f"1 to {call.limits.batch_messages} messages (max_batch_messages) fit in a request, not {len(places)}"
-        )
-    topic, name = call.path("topic"), call.path("group")
-    done: list[Place] = []
-    failed: list[Failure] = []
-
-    def command(broker: Broker, now_ms: int) -> None:
-        group = broker.group(topic, name)
-        for place in places:
-            try:
-                operate(broker, now_ms, group, place)
-            except BrokerError as error:
-                failed.append(Failure(place.partition, place.offset, error_code(error), error.message))
-            else:
-                done.append(place)
-
-    await call.engine.perform(command)
-    if done:
-        shown = ", ".join(f"{place.partition}/{place.offset}" for place in done[:PLACES_LOGGED])
-        more = f" and {len(done) - PLACES_LOGGED} more" if len(done) > PLACES_LOGGED else ""
-        said = f": {reason[:200]}" if reason else ""
-        log.warning("operator: %s of %s%s of %s for group %s%s", operation, shown, more, topic, name, said)
-    return OperationResponse(len(done), failed)
+    return handle
 
 
 async def release_owner(call: Call) -> ReleaseOwnerResponse:
@@ -159,6 +110,43 @@ async def release_owner(call: Call) -> ReleaseOwnerResponse:
 
 _MESSAGES = "/v2/topics/{topic}/groups/{group}/messages"
 
+_OPERATIONS: list[tuple[str, str, type[msgspec.Struct], Operate]] = [
+    (
+        "retry",
+        "Retry messages now",
+        MessagesRequest,
+        lambda broker, now_ms, group, partition, offset, _: broker.operations.retry(now_ms, group, partition, offset),
+    ),
+    (
+        "reject",
+        "Dead-letter messages with a reason",
+        RejectRequest,
+        lambda broker, now_ms, group, partition, offset, request: broker.operations.reject(
+            now_ms, group, partition, offset, request.reason
+        ),
+    ),
+    (
+        "discard",
+        "Finish messages without handling them",
+        MessagesRequest,
+        lambda broker, now_ms, group, partition, offset, _: broker.operations.discard(now_ms, group, partition, offset),
+    ),
+    (
+        "extend",
+        "Extend leases as an operator",
+        ExtendLeasesRequest,
+        lambda broker, now_ms, group, partition, offset, request: broker.operations.extend(
+            now_ms, group, partition, offset, request.lease_ms
+        ),
+    ),
+    (
+        "release",
+        "End leases without counting the attempts",
+        MessagesRequest,
+        lambda broker, now_ms, group, partition, offset, _: broker.operations.release(now_ms, group, partition, offset),
+    ),
+]
+
 ENDPOINTS = [
     Endpoint(
         method="GET",
@@ -167,45 +155,16 @@ ENDPOINTS = [
         answer=MessageState,
         handler=show,
     ),
-    Endpoint(
-        method="POST",
-        path=_MESSAGES + "/retry",
-        summary="Retry messages now",
-        body=MessagesRequest,
-        answer=OperationResponse,
-        handler=retry,
-    ),
-    Endpoint(
-        method="POST",
-        path=_MESSAGES + "/reject",
-        summary="Dead-letter messages with a reason",
-        body=RejectRequest,
-        answer=OperationResponse,
-        handler=reject,
-    ),
-    Endpoint(
-        method="POST",
-        path=_MESSAGES + "/discard",
-        summary="Finish messages without handling them",
-        body=MessagesRequest,
-        answer=OperationResponse,
-        handler=discard,
-    ),
-    Endpoint(
-        method="POST",
-        path=_MESSAGES + "/extend",
-        summary="Extend leases as an operator",
-        body=ExtendLeasesRequest,
-        answer=OperationResponse,
-        handler=extend,
-    ),
-    Endpoint(
-        method="POST",
-        path=_MESSAGES + "/release",
-        summary="End leases without counting the attempts",
-        body=MessagesRequest,
-        answer=OperationResponse,
-        handler=release,
+    *(
+        Endpoint(
+            method="POST",
+            path=f"{_MESSAGES}/{operation}",
+            summary=summary,
+            body=body,
+            answer=OperationResponse,
+            handler=_handler(operation, operate),
+        )
+        for operation, summary, body, operate in _OPERATIONS
     ),
     Endpoint(
         method="POST",

@@ -90,7 +90,12 @@ async def seek(call: Call) -> GroupInfo:
     request: SeekRequest = call.body
     topic, name = call.path("topic"), call.path("group")
     find = _place(request)
-    group = await call.engine.perform(lambda broker, now_ms: broker.seek(now_ms, topic, name, find, request.partition))
+    return await _change_group(call, lambda broker, now_ms: broker.seek(now_ms, topic, name, find, request.partition))
+
+
+async def _change_group(call: Call, command: Callable[[Broker, int], Group]) -> GroupInfo:
+    """Run a command and answer with the group that it has changed."""
+    group = await call.engine.perform(command)
     call.engine.check_there(group.topic)
     return describe_group(group, call.engine.now_ms())
 
@@ -119,9 +124,7 @@ async def resume(call: Call) -> GroupInfo:
 
 async def _pause(call: Call, *, paused: bool) -> GroupInfo:
     topic, name = call.path("topic"), call.path("group")
-    group = await call.engine.perform(lambda broker, now_ms: broker.pause(now_ms, topic, name, paused=paused))
-    call.engine.check_there(group.topic)
-    return describe_group(group, call.engine.now_ms())
+    return await _change_group(call, lambda broker, now_ms: broker.pause(now_ms, topic, name, paused=paused))
 
 
 async def set_retry(call: Call) -> GroupInfo:
@@ -133,9 +136,7 @@ async def set_retry(call: Call) -> GroupInfo:
         retry = None if request.retry is None else to_retry(request.retry, before)
         return broker.set_group_retry(now_ms, topic, name, retry)
 
-    group = await call.engine.perform(change)
-    call.engine.check_there(group.topic)
-    return describe_group(group, call.engine.now_ms())
+    return await _change_group(call, change)
 
 
 async def forget_group(call: Call) -> None:
