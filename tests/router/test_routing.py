@@ -20,6 +20,9 @@ def _by_value(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProces
         server.create(name, 3)
     server.create("single")
     assert server.post("/v2/topics", {"name": "tiny", "config": {"max_waiting_bytes": 3}}).status_code == 201
+    assert server.post("/v2/topics", {"name": "full", "config": {"max_waiting_messages": 1}}).status_code == 201
+    assert server.post("/v2/topics/full/groups/g/seek", {"to": "earliest"}).status_code == 200
+    assert server.produce("full", "/").status_code == 200
     yield server
     server.kill()
 
@@ -79,11 +82,11 @@ def test_a_decision_that_points_at_nothing_is_ignored(by_value: ServerProcess, v
     assert by_value.metric("slipstream_router_failures_total") == failed + 1
 
 
-@pytest.mark.parametrize("value", ["single/", "tiny/"])
+@pytest.mark.parametrize("value", ["single/", "tiny/", "full/"])
 def test_a_decision_that_does_not_fit_what_the_producer_asked_for_is_ignored(
     by_value: ServerProcess, value: str
 ) -> None:
-    """The producer names a partition that its own target has, and the router's has not; or the message is too large."""
+    """The router's target lacks the partition that the producer names, or the message is too large, or it is full."""
     failed = by_value.metric("slipstream_router_failures_total")
     assert by_value.produce("t", value, target_topic="y", partition_override=2).status_code == 200
     item = by_value.take("y")[0]
