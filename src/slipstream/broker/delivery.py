@@ -473,7 +473,8 @@ class Dispatcher:
         """End a lease whose time is over, or move its end where its stream has not come to it yet.
 
         A stream that settled something within the last lease and has not settled anything it got later is still busy
-        with what came before this message. What it will not come to within a lease goes to a consumer that is free.
+        with what came before this message. What it will not come to within two leases goes to a consumer that is
+        free.
         """
         consumer = lease.consumer
         excused = False

@@ -147,11 +147,14 @@ class Consumer:
         return self.open and self.probe_at_ms <= now_ms and self.held < held_max
 
     def reaches(self, lease: Lease) -> bool:
-        """Return whether a stream at work comes to this message within a lease, at the rate at which it settles."""
+        """Return whether a stream at work comes to this message within two leases, at the rate at which it settles.
+
+        It will handle what it was sent, also what another consumer gets instead: so not too much is taken from it.
+        """
         window = self.window
         if window is None or window.fixed:
             return True
-        reach = window.limit * LEASE_SHARE if window.settled else 1
+        reach = 2 * LEASE_SHARE * window.limit if window.settled else 1
         return lease.sequence - self.settled_to <= reach
 
 
