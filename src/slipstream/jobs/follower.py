@@ -14,14 +14,13 @@ log = logging.getLogger(__name__)
 
 PAUSE_S_MIN = 0.1
 PAUSE_S_MAX = 10.0
-GATHER_S = 0.05
-"""Pause between two batches, in seconds: the messages that come meanwhile are one batch, with one transaction."""
 
 
 class Follower:
     """The messages of a partition from a position on, in batches, without an end.
 
     `position` returns the offset to go on from; the consumer keeps it. A batch that `take` fails on comes again.
+    `gather_s` is the pause between two batches, in seconds: the messages that come meanwhile are one batch.
     """
 
     def __init__(
@@ -31,12 +30,14 @@ class Follower:
         partition: int,
         position: Callable[[], int],
         take: Callable[[Sequence[Stored]], Awaitable[None]],
+        gather_s: float = 0.0,
     ) -> None:
         self._bus = bus
         self._topic = topic
         self._partition = partition
         self._position = position
         self._take = take
+        self._gather_s = gather_s
         self.failure: Exception | None = None
         """The reason why the partition cannot be followed, as long as it cannot."""
 
@@ -53,7 +54,7 @@ class Follower:
                     async for batch in batches:
                         await self._take(batch)
                         self.failure, pause_s = None, PAUSE_S_MIN
-                        await asyncio.sleep(GATHER_S)
+                        await asyncio.sleep(self._gather_s)
             except Unsupported:
                 raise
             except Exception as error:

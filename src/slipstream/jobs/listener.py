@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 TOGETHER = 250
 """Logs that are taken in with one transaction, whose statements run in the loop: some milliseconds."""
+GATHER_S = 0.05
+"""Pause between two batches of logs, in seconds: what comes meanwhile is one transaction, and one sync."""
 PAUSE_S = 1.0
 """Pause before the next attempt to subscribe where the engine keeps no log, in seconds."""
 
@@ -116,7 +118,7 @@ class Listener:
         async def take(batch: Sequence[Stored]) -> None:
             await self._take_logs(stream, partition, batch)
 
-        return Follower(self._bus, stream.topic, partition, position, take)
+        return Follower(self._bus, stream.topic, partition, position, take, GATHER_S)
 
     async def _follow(self, follower: Follower) -> None:
         """Subscribe to the logs where the engine keeps no log of them."""
