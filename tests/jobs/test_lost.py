@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from slipstream.cli.jobs_watch import follow, under_way
+from slipstream.cli.output import Output
 from slipstream.jobs import lost
 from slipstream.jobs.client import JobsClient, ServiceError
 from slipstream.jobs.clock import now_ms
@@ -34,7 +36,9 @@ async def lose_tasks(lab: Lab) -> None:
 
 
 @in_loop
-async def test_a_job_whose_tasks_are_gone_is_said_everywhere_and_requeued(tmp_path: Path) -> None:
+async def test_a_job_whose_tasks_are_gone_is_said_everywhere_and_requeued(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     async with hostile_server() as server, laboratory(tmp_path, worker=False, port=0) as lab:
         job_id = await lab.submit({"a": server.url("/ok/10"), "b": server.url("/ok/11")})
         service = lab.service
@@ -47,6 +51,9 @@ async def test_a_job_whose_tasks_are_gone_is_said_everywhere_and_requeued(tmp_pa
         async with listening(service) as url, JobsClient(url) as client:
             assert (await client.job(job_id)).lost_tasks == 2
             assert [job.lost_tasks for job in (await client.jobs()).jobs] == [2]
+            assert await follow(client, Output(as_json=False), await under_way(client)) == 1, "it does not end"
+            said = capsys.readouterr().out
+            assert said == f"{job_id} queued: 0 of 2 completed, 2 lost: slipstream jobs requeue {job_id}\n"
             health = await client.health()
             assert (health.status, health.parts["tasks"].status) == ("ok", "warning"), "the service is ready"
             assert f"slipstream jobs requeue {job_id}" in health.parts["tasks"].reason
@@ -54,6 +61,9 @@ async def test_a_job_whose_tasks_are_gone_is_said_everywhere_and_requeued(tmp_pa
             assert (await client.job(job_id)).lost_tasks == 0
             with pytest.raises(ServiceError, match="no job"):
                 await client.requeue("nobody")
+            await client.pause(job_id)
+            assert await under_way(client) == [job_id], "a paused job has not ended"
+            await client.resume(job_id)
         await service.lost.look()
         assert service.lost.jobs == {}
         storages = Storages(service.settings.storage, JobConfig(), sync=False)

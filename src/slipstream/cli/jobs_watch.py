@@ -44,7 +44,7 @@ async def watch(jobs: JobsClient, output: Output, job_ids: tuple[str, ...]) -> N
       slipstream jobs watch
       slipstream jobs watch 0199c0de-7f00-7000-8000-000000000000
     """
-    wanted = list(dict.fromkeys(job_ids)) or await _under_way(jobs)
+    wanted = list(dict.fromkeys(job_ids)) or await under_way(jobs)
     if not wanted:
         output.say("no job is under way")
     sys.exit(await follow(jobs, output, wanted))
@@ -104,7 +104,7 @@ async def _ask(jobs: JobsClient, output: Output, job_id: str) -> JobSnapshot:
             await asyncio.sleep(LOOK_S)
 
 
-async def _under_way(jobs: JobsClient) -> list[str]:
+async def under_way(jobs: JobsClient) -> list[str]:
     found: list[str] = []
     for state in ("in_progress", "queued", "paused"):
         before = ""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from slipstream.bus import open_bus
+from slipstream.bus import BusError, open_bus
 from slipstream.jobs.config import JobConfig
 from slipstream.jobs.controls import Held
 from slipstream.jobs.failure import Code
@@ -173,6 +173,23 @@ def _dropped(lab: Lab, held: Held) -> float:
         return registry.get_sample_value("jobs_tasks_total", {"outcome": "cancelled", "code": ""}) or 0
     labels = {"driver": lab.service.bus.driver, "topic": "fetchbox.jobs.tasks", "event": "postponed"}
     return registry.get_sample_value("messages_total", labels) or 0
+
+
+@in_loop
+async def test_a_worker_that_cannot_subscribe_leaves_nothing_running(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def away(*_: object) -> None:
+        raise BusError("away")
+
+    async with laboratory(tmp_path, worker=False) as lab:
+        monkeypatch.setattr(lab.service.bus, "subscribe", away)
+        before = len(asyncio.all_tasks())
+        with pytest.raises(BusError):
+            async with SparkWorker(fast(tmp_path), JobConfig(), Executors().run, 1).running(lab.service.bus):
+                pass
+        assert len(asyncio.all_tasks()) == before
+        await lab.until(lambda: not any(each.name.startswith("slipstream-bundles") for each in threading.enumerate()))
 
 
 @pytest.mark.parametrize("held", ["cancelled", "paused"])
