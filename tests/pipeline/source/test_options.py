@@ -108,9 +108,12 @@ def test_where_nats_is_goes_with_the_options(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv("NATS_CREDS_PATH", "reader.creds")
     monkeypatch.setenv("BUS_PREFIX", "dev.")
     found = {"nats_url": "nats://far:4222", "nats_creds_path": str(tmp_path / "reader.creds"), "prefix": "dev."}
+    for variable, setting in (("NATS_CA", "nats_ca"), ("NATS_CERT", "nats_cert"), ("NATS_KEY", "nats_key")):
+        monkeypatch.setenv(variable, f"{setting}.pem")
+        found[setting] = str(tmp_path / f"{setting}.pem")
     read = read_options({"bus": "nats", "subscribe": "a"}, Use.STREAM)
     said = nats_options()
-    for name in ("NATS_URL", "NATS_CREDS_PATH", "BUS_PREFIX"):
+    for name in ("NATS_URL", "NATS_CREDS_PATH", "NATS_CA", "NATS_CERT", "NATS_KEY", "BUS_PREFIX"):
         monkeypatch.setenv(name, "elsewhere.")
     assert pickle.loads(pickle.dumps(read)).nats == found
     assert connection_options({"bus": "nats", **said}).nats == found

@@ -49,6 +49,9 @@ OPTIONS = [
     OptionInfo(
         "natsCredsPath", Use.READ, "`NATS_CREDS_PATH`", "With `bus=nats`: a credentials file, on every machine."
     ),
+    OptionInfo("natsCaPath", Use.READ, "`NATS_CA`", "With `bus=nats`: a file of CA certificates, on every machine."),
+    OptionInfo("natsCertPath", Use.READ, "`NATS_CERT`", "With `bus=nats`: a client certificate, on every machine."),
+    OptionInfo("natsKeyPath", Use.READ, "`NATS_KEY`", "With `bus=nats`: the key of the certificate, on every machine."),
     OptionInfo(
         "busPrefix", Use.READ, "`BUS_PREFIX`", "With `bus=nats`: what is put before every topic, such as `dev.`"
     ),
@@ -161,13 +164,19 @@ def write_options(given: Mapping[str, str]) -> Options:
     return _Parser(given, Use.SINK).writing()
 
 
-_OF_NATS = {"natsUrl": "nats_url", "natsCredsPath": "nats_creds_path", "busPrefix": "prefix"}
-"""Options, and what the bus calls them."""
+_FILES_OF_NATS = {
+    "natsCredsPath": "nats_creds_path",
+    "natsCaPath": "nats_ca",
+    "natsCertPath": "nats_cert",
+    "natsKeyPath": "nats_key",
+}
+_OF_NATS = {"natsUrl": "nats_url", **_FILES_OF_NATS, "busPrefix": "prefix"}
+"""Option → setting of the bus."""
 
 
 def nats_options(given: Mapping[str, str] | None = None) -> dict[str, str]:
     """Where NATS is: what is given of it, and the rest as the environment of this process says, for those who have
-    another. Of credentials there is the path; a seed is a secret, and goes nowhere."""
+    another. Credentials, certificates and keys are named by their paths; a seed is a secret, and is not passed on."""
     from slipstream.bus.errors import InvalidArgument  # noqa: PLC0415 - here and below: for who reads NATS
     from slipstream.bus.settings import load_settings  # noqa: PLC0415
 
@@ -176,9 +185,9 @@ def nats_options(given: Mapping[str, str] | None = None) -> dict[str, str]:
     except InvalidArgument as error:
         raise InvalidOption(str(error)) from error
     found = {"natsUrl": settings.nats_url, "busPrefix": settings.prefix}
-    if settings.nats_creds_path:
-        # Tasks do not run in the directory of the driver.
-        found["natsCredsPath"] = str(Path(settings.nats_creds_path).absolute())
+    for name, setting in _FILES_OF_NATS.items():
+        if path := getattr(settings, setting):
+            found[name] = str(Path(path).absolute())  # tasks do not run in the directory of the driver
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from slipstream.bus import BusUnavailable, InvalidArgument, Unauthorized, load_settings, open_bus
+from slipstream.pipeline.source.opening import open_log
 from tests.bus.drivers.nats.certificates import Authority
 from tests.bus.recorder import Recorder
 from tests.bus.sites.nats import NatsSite
@@ -54,6 +56,21 @@ async def test_a_client_with_a_certificate_publishes_and_consumes(
         await bus.subscribe(topic, "shipping", handler)
         await bus.publish(topic, b"x")
         await handler.have(1)
+
+
+@in_loop
+async def test_the_connector_reads_with_the_files_that_its_options_name(
+    secure: NatsSite, ours: dict[str, Any], topic: str
+) -> None:
+    async with open_bus(**secure.settings(), **ours) as bus:
+        await bus.publish(topic, b"x")
+    files = {"natsCaPath": ours["nats_ca"], "natsCertPath": ours["nats_cert"], "natsKeyPath": ours["nats_key"]}
+
+    def standing() -> object:
+        with open_log({"bus": "nats", "natsUrl": secure.url, **files}) as log:
+            return log.standing([topic])[topic]
+
+    assert await asyncio.to_thread(standing)
 
 
 @in_loop
