@@ -84,6 +84,16 @@ async def test_only_what_has_no_end_is_published_again(tmp_path: Path) -> None:
 
 
 @in_loop
+async def test_a_ledger_that_was_made_anew_requeues_what_no_worker_has_begun(tmp_path: Path) -> None:
+    bus = {"driver": "embedded", "data": str(tmp_path / "bus")}
+    async with laboratory(tmp_path, worker=False, bus=bus) as lab:
+        job_id = await lab.submit({"a": "http://127.0.0.1:1/", "b": "http://127.0.0.1:1/"})
+    async with laboratory(tmp_path, worker=False, bus=bus, ledger=str(tmp_path / "new.db")) as lab:
+        await lab.until(lambda: lab.service.ledger.job(job_id) is not None)
+        assert await lab.service.requeue(job_id, force=True) == 2
+
+
+@in_loop
 async def test_tasks_are_lost_if_all_that_the_partition_holds_is_newer(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

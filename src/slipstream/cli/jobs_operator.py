@@ -326,7 +326,10 @@ async def requeue(jobs: JobsClient, output: Output, job_id: str, force: bool) ->
     done = await jobs.requeue(job_id, force=force)
     if output.as_json:
         output.json(done)
-    output.say(f"{done.tasks:,} task{_s(done.tasks)} of {job_id} published again")
+    if done.tasks:
+        output.say(f"{done.tasks:,} task{_s(done.tasks)} of {job_id} published again")
+    else:
+        output.say(f"{job_id} goes on; none of its tasks is lost")
 
 
 @click.command(epilog=EXIT_CODES)

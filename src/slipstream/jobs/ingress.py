@@ -366,8 +366,9 @@ class Ingress:
             tasks = await self._tasks(job, manifest)
         except Exception as error:
             raise _handler_failed(job.job_type, error) from error
-        left = {each.resource_id for each in self._ledger.resources(job.job_id) if each.state not in RESOURCE_ENDS}
-        return [task for task in tasks if task.resource_id in left]
+        # A ledger that was made anew does not know the resources that no worker has begun.
+        ended = {each.resource_id for each in self._ledger.resources(job.job_id) if each.state in RESOURCE_ENDS}
+        return [task for task in tasks if task.resource_id not in ended]
 
     async def publish_again(self, job: Job, tasks: Sequence[DownloadTask], since_ms: int, control_ms: int) -> None:
         """Publish tasks again. `since_ms` names the requeue: one that is repeated publishes the same messages.
