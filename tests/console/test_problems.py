@@ -255,9 +255,12 @@ def test_dead_letters_are_a_problem_as_long_as_they_are_there() -> None:
 
 
 def test_dead_letters_of_the_bus_are_in_a_topic_of_their_own() -> None:
-    problem = only(dead_letters=(DeadLettersSeen(topic="orders", total=2, kept_in="orders.DLQ"),))
-    assert (problem.link, problem.action) == ("#/topics/orders.DLQ", "Show messages")
-    assert problem.detail == "fix the cause, then: slipstream bus dlq redrive orders"
+    dead = (DeadLettersSeen(topic="orders", total=2, kept_in="orders.DLQ"),)
+    problem = only(dead_letters=dead, has_bus_dead_letters=True)
+    assert (problem.link, problem.action) == ("#/bus-dead-letters?topic=orders", "Redrive…")
+    assert problem.detail == "fix the cause, then redrive them: slipstream bus dlq redrive orders"
+    problem = only(dead_letters=dead)
+    assert (problem.link, problem.action) == ("#/topics/orders.DLQ", "Show messages"), "in the broker's own process"
 
 
 def slip(name: str, minutes: float, going: str = "not taken up") -> SlipSeen:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import rich_click as click
 
 from slipstream.cli.observing import logging_options, observed
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from slipstream.bus import BusSettings
     from slipstream.console import ConsoleSettings, Sources
     from slipstream.console.broker import BrokerStats
+    from slipstream.console.bus_dead_letters import BusDeadLetters
     from slipstream.console.jobs import Jobs
     from slipstream.console.metrics import ConsoleMetrics
     from slipstream.console.nats import NatsTopics
@@ -89,7 +91,7 @@ def sources_of(settings: ConsoleSettings) -> Sources:
 
     on_bus = bus.load_settings({})
     metrics = metrics_in(None)
-    stats, more, rest = _broker(settings, on_bus)
+    stats, dead_letters, more, rest = _broker(settings, on_bus)
     return Sources(
         stats,
         slips=Slips(
@@ -98,6 +100,7 @@ def sources_of(settings: ConsoleSettings) -> Sources:
         ),
         jobs=_jobs(settings),
         tables=_tables(settings, stats.ends, metrics),
+        bus_dead_letters=dead_letters,
         more=[*_decoder(on_bus), Probes(), *more],
         parts=PartsFile(settings.parts, is_current),
         logs=PartLogs(settings.parts),
@@ -109,21 +112,27 @@ def sources_of(settings: ConsoleSettings) -> Sources:
     )
 
 
-def _broker(settings: ConsoleSettings, on_bus: BusSettings) -> tuple[BrokerStats | NatsTopics, list[Noun], Rest]:
-    """Where the numbers come from, what calls that takes, and who answers all others."""
+def _broker(
+    settings: ConsoleSettings, on_bus: BusSettings
+) -> tuple[BrokerStats | NatsTopics, BusDeadLetters, list[Noun], Rest]:
+    """Return the source of the numbers, the dead letters of the bus, the calls that both need, and what answers all
+    others."""
+    from slipstream.console.bus_dead_letters import BusDeadLetters  # noqa: PLC0415
+
     if on_bus.driver == "nats":
         from slipstream.console.nats import NatsTopics, NotOnNats  # noqa: PLC0415
-        from slipstream.console.nats_dead_letters import NatsDeadLetters  # noqa: PLC0415
 
         topics = NatsTopics(on_bus)
-        return topics, [topics, NatsDeadLetters(topics)], NotOnNats()
+        return topics, BusDeadLetters(topics.connected), [topics], NotOnNats()
     from slipstream.console import Forwarder  # noqa: PLC0415
     from slipstream.console.broker import BrokerStats  # noqa: PLC0415
+    from slipstream.console.connected_bus import ConnectedBus  # noqa: PLC0415
 
     forwarder = Forwarder(
         settings.url, what="the broker", start="slipstream serve", timeout_ms=settings.answer_timeout_ms
     )
-    return BrokerStats(settings.url), [], forwarder
+    connected = ConnectedBus(msgspec.structs.replace(on_bus, driver="http", url=settings.url))
+    return BrokerStats(settings.url), BusDeadLetters(connected), [], forwarder
 
 
 def _jobs(settings: ConsoleSettings) -> Jobs | None:

@@ -29,6 +29,11 @@ NOT_HERE = {
         "this process does not show slips: run `slipstream console` with SLIP_STORE, and start the broker with "
         "--console-url",
     ),
+    "bus_dead_letters": (
+        ("/v2/bus-dead-letters", "/v2/bus-dead-letters/{rest:path}"),
+        "this process does not handle dead letters of the bus: use `slipstream bus dlq`, or run `slipstream console` "
+        "and start the broker with --console-url",
+    ),
     "jobs": (
         ("/v2/jobs", "/v2/jobs/{rest:path}", "/v2/job-dead-letters", "/v2/job-replays", "/v2/decoded"),
         "this process does not show jobs: run `slipstream console` with JOBS_URL where the extra `jobs` is installed, "

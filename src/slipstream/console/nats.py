@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
 import msgspec
-from prometheus_client import CollectorRegistry
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -38,22 +37,13 @@ from slipstream.api import (
 from slipstream.api.codec import Codec, answer_codec
 from slipstream.api.keys import KeyPlace
 from slipstream.api.server import ServerCondition, ServerInfo
-from slipstream.bus import (
-    Bus,
-    BusError,
-    BusSettings,
-    DeadLetterMissing,
-    InvalidArgument,
-    Stored,
-    TopicMissing,
-    open_bus,
-)
+from slipstream.bus import Bus, BusError, BusSettings, Stored
 from slipstream.bus.drivers.nats.survey import GroupSurvey, TopicSurvey, offset_since, stored_ms, survey
 from slipstream.bus.names import DEAD_LETTER_SUFFIX
 from slipstream.console.answers import Refused, read_query, refusal
+from slipstream.console.connected_bus import ConnectedBus
 from slipstream.console.sources import Away, LogRecord, Noun, TopicLog
 
-CONNECT_MS = 3_000
 MESSAGES_MAX = 10_000
 BYTES_MAX = 64 << 20
 """Of one answer, whatever was asked for: as a broker of our own has them by default."""
@@ -68,11 +58,8 @@ class NatsTopics(Noun):
     link = "#/topics"
 
     def __init__(self, settings: BusSettings) -> None:
-        self._settings = msgspec.structs.replace(
-            settings, ensure=False, lag_interval_ms=0, connect_timeout_ms=min(settings.connect_timeout_ms, CONNECT_MS)
-        )
-        self._bus: Bus | None = None
-        self._opening = asyncio.Lock()
+        self.connected = ConnectedBus(settings)
+        self._settings = self.connected.settings
         self._started_ms = _now_ms()
         self._before: tuple[int, dict[str, TopicSurvey]] = (0, {})
         self._oldest: dict[tuple[str, str], tuple[int, int | None]] = {}
@@ -89,9 +76,7 @@ class NatsTopics(Noun):
         ]
 
     async def close(self) -> None:
-        if self._bus is not None:
-            await self._bus.close()
-            self._bus = None
+        await self.connected.close()
 
     # Numbers
 
@@ -143,7 +128,7 @@ class NatsTopics(Noun):
 
     async def ends(self) -> Mapping[str, Mapping[int, int]]:
         """Raises Refused."""
-        async with self.asked():
+        async with self.connected.asked():
             return {topic.topic: {0: topic.next_offset} for topic in await self._survey()}
 
     # Calls
@@ -165,7 +150,7 @@ class NatsTopics(Noun):
         return _answer(request, info)
 
     async def list_topics(self, request: Request) -> Response:
-        async with self.asked():
+        async with self.connected.asked():
             topics = await self._survey()
         return _answer(request, TopicList([_summary(topic) for topic in topics]))
 
@@ -193,7 +178,7 @@ class NatsTopics(Noun):
         if found is None:
             there = ", ".join(group.group for group in topic.groups) or "none"
             raise Refused("NOT_FOUND", f"{topic.topic} has no group {name}; there are {there}")
-        async with self.asked():
+        async with self.connected.asked():
             age_ms = await self._age_ms(topic, found) if found.lag else 0
         return _answer(request, _group(topic, found, age_ms))
 
@@ -201,7 +186,7 @@ class NatsTopics(Noun):
         query, topic = _within_limits(read_query(request, ReadQuery)), await self._topic(request)
         if query.partition not in {None, 0}:
             raise Refused("INVALID_ARGUMENT", f"a stream has one partition, 0, and no {query.partition}")
-        async with self.asked():
+        async with self.connected.asked():
             start, end = await self._range(topic, query)
             found, more = await _taken(self._stored(topic, start, end), query, _codec(request))
         next_offset = found[-1].offset + 1 if more and found else max(start, end)
@@ -242,14 +227,14 @@ class NatsTopics(Noun):
 
     async def _topic(self, request: Request) -> TopicSurvey:
         name = request.path_params["topic"]
-        async with self.asked():
+        async with self.connected.asked():
             found = next((topic for topic in await self._survey() if topic.topic == name), None)
         if found is None:
             raise Refused("NOT_FOUND", f"no stream has the subject {name}")
         return found
 
     async def _groups(self, topic: TopicSurvey) -> list[GroupInfo]:
-        async with self.asked():
+        async with self.connected.asked():
             ages = [await self._age_ms(topic, group) if group.lag else 0 for group in topic.groups]
         return [_group(topic, group, age_ms) for group, age_ms in zip(topic.groups, ages, strict=True)]
 
@@ -257,22 +242,7 @@ class NatsTopics(Noun):
         return await survey((await self._open()).native, self._settings.prefix)
 
     async def _open(self) -> Bus:
-        async with self._opening:
-            if self._bus is None:
-                self._bus = await open_bus(self._settings, registry=CollectorRegistry())
-        return self._bus
-
-    @contextlib.asynccontextmanager
-    async def asked(self) -> AsyncIterator[Bus]:
-        """Yield the bus; what goes wrong with it becomes an answer."""
-        try:
-            yield await self._open()
-        except InvalidArgument as error:
-            raise Refused("INVALID_ARGUMENT", str(error)) from error
-        except (TopicMissing, DeadLetterMissing) as error:
-            raise Refused("NOT_FOUND", str(error)) from error
-        except BusError as error:
-            raise Refused("UNAVAILABLE", str(error), retry_after_s=1) from error
+        return await self.connected.open()
 
 
 def _within_limits(query: ReadQuery) -> ReadQuery:

@@ -242,6 +242,7 @@ class Feed:
             conditions=self._conditions,
             groups=self._groups,
             dead_letters=self._dead_letters,
+            has_bus_dead_letters=self._sources.bus_dead_letters is not None,
             parts=tuple(parts),
             unseen=unseen,
         )

@@ -149,6 +149,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """What should be mended at the broker while it takes messages."""
     groups: tuple[GroupSeen, ...] = ()
     dead_letters: tuple[DeadLettersSeen, ...] = ()
+    has_bus_dead_letters: bool = False
+    """The console has a page for the dead letters of the bus."""
     parts: tuple[Part, ...] = ()
     slips: SlipsSeen = SlipsSeen()
     paused_steps: tuple[PausedStep, ...] = ()
@@ -378,8 +380,10 @@ def _of_dead_letters(seen: Seen) -> Iterator[Weighed]:
         detail = "fix the cause, then redrive them"
         link, action = f"#/dead-letters?topic={_path(dead.topic)}", "Redrive…"
         if dead.kept_in:
-            detail = f"fix the cause, then: slipstream bus dlq redrive {dead.topic}"
-            link, action = f"#/topics/{_path(dead.kept_in)}", "Show messages"
+            detail = f"fix the cause, then redrive them: slipstream bus dlq redrive {dead.topic}"
+            link = f"#/bus-dead-letters?topic={_path(dead.topic)}"
+            if not seen.has_bus_dead_letters:
+                link, action = f"#/topics/{_path(dead.kept_in)}", "Show messages"
         yield (
             dead.total,
             Problem(

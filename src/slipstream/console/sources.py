@@ -112,6 +112,7 @@ class Sources:
         slips: Noun | None = None,
         jobs: Noun | None = None,
         tables: Noun | None = None,
+        bus_dead_letters: Noun | None = None,
         more: Sequence[Noun] = (),
         parts: PartsFile | None = None,
         logs: PartLogs | None = None,
@@ -125,6 +126,7 @@ class Sources:
         self.slips = slips
         self.jobs = jobs
         self.tables = tables
+        self.bus_dead_letters = bus_dead_letters
         self.more = more
         """Of the broker itself: topics and groups, to be searched, and on NATS to be read."""
         self.parts = parts or PartsFile("", lambda path, pid: False)
@@ -145,7 +147,8 @@ class Sources:
 
     @property
     def nouns(self) -> list[Noun]:
-        return [each for each in (self.slips, self.jobs, self.tables, *self.more) if each is not None]
+        known = (self.slips, self.jobs, self.tables, self.bus_dead_letters, *self.more)
+        return [each for each in known if each is not None]
 
     def stop(self) -> None:
         for each in self.nouns:

@@ -16,6 +16,7 @@ const PAGES = {
   topics: () => import("./pages/topics.js"),
   groups: () => import("./pages/groups.js"),
   "dead-letters": () => import("./pages/dead_letters.js"),
+  "bus-dead-letters": () => import("./pages/bus_dead_letters.js"),
   slips: () => import("./pages/slips.js"),
   jobs: () => import("./pages/jobs.js"),
   pipeline: () => import("./pages/pipeline.js"),
@@ -66,7 +67,8 @@ function hasSource(page) {
 }
 
 const rail = mount(document.getElementById("rail"), () => {
-  const [current = ""] = parse(location.hash).parts;
+  const [page = ""] = parse(location.hash).parts;
+  const current = page === "bus-dead-letters" ? "dead-letters" : page;
   return RAIL.filter(([name]) => hasSource(name) || name === current).map(([name, label, badge]) => {
     const number = badge && overview.now ? badge(overview.now) : 0;
     return h(

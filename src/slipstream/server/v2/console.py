@@ -3,6 +3,13 @@ given for them: its own, or one that asks another process."""
 
 from __future__ import annotations
 
+from slipstream.api.bus_dead_letters import (
+    BusDeadLetter,
+    BusDeadLetterHandled,
+    BusDeadLetterList,
+    BusDeadLettersQuery,
+    BusRedriveRequest,
+)
 from slipstream.api.jobs import (
     JobDeadLetters,
     JobDeadLettersQuery,
@@ -45,6 +52,7 @@ from slipstream.server.v2.endpoint import Endpoint
 
 _SLIP = "/v2/slips/{slip:path}"
 _JOB = "/v2/jobs/{job:path}"
+_BUS_DEAD_LETTER = "/v2/bus-dead-letters/{topic}/{partition}/{offset}"
 _PAUSE = "/v2/steps/{step:path}/pause"
 
 ENDPOINTS = [
@@ -134,6 +142,27 @@ ENDPOINTS = [
         summary="Replay or discard tasks that were given up",
         body=JobReplayRequest,
         answer=JobReplayed,
+    ),
+    Endpoint(
+        method="GET",
+        path="/v2/bus-dead-letters",
+        summary="List dead letters of the bus",
+        query=BusDeadLettersQuery,
+        answer=BusDeadLetterList,
+    ),
+    Endpoint(method="GET", path=_BUS_DEAD_LETTER, summary="Show a dead letter of the bus", answer=BusDeadLetter),
+    Endpoint(
+        method="DELETE",
+        path=_BUS_DEAD_LETTER,
+        summary="Discard a dead letter of the bus",
+        answer=BusDeadLetterHandled,
+    ),
+    Endpoint(
+        method="POST",
+        path=_BUS_DEAD_LETTER + "/redrive",
+        summary="Publish a dead letter of the bus again",
+        body=BusRedriveRequest,
+        answer=BusDeadLetterHandled,
     ),
     Endpoint(method="GET", path="/v2/tables", summary="List the pipeline's tables", answer=TableList),
     Endpoint(

@@ -16,8 +16,8 @@ import { redrive, redriveList } from "../parts/redrives.js";
 import { since } from "../parts/since.js";
 import { Stretch } from "../parts/stretch.js";
 import { table } from "../parts/table.js";
+import * as ofTheBus from "./bus_dead_letters.js";
 import * as one from "./dead_letter.js";
-import * as onNats from "./dead_letters_on_nats.js";
 
 const FILTERS = ["topic", "group", "error", "since", "until", "redriven"];
 const PAGE = 500;
@@ -27,7 +27,7 @@ const LOOK_MS = 1_000;
 export const title = (parts) => (parts.length ? parts.join("/") : "Dead letters");
 
 export async function show(root, context) {
-  if (isOnNats()) return onNats.show(root, context);
+  if (isOnNats()) return ofTheBus.show(root, context);
   if (context.parts.length >= 3) return one.show(root, context);
   return new DeadLetters(root, context).begin();
 }
@@ -173,6 +173,7 @@ class DeadLetters {
     const isRunning = this.redrives.some((each) => !each.dry_run);
     return [
       h("h1", {}, "Dead letters"),
+      overview.now?.topics.some(({ topic, messages }) => topic.endsWith(".DLQ") && messages) ? h("p", {}, h("a", { href: to("bus-dead-letters") }, "Dead letters of the bus"), " are on a page of their own.") : null,
       this.#filters(),
       this.error || this.redrivesError ? errorBox(this.error ?? this.redrivesError, () => this.look()) : null,
       this.error && !this.letters ? null : [this.#summary(chosen), this.#causes(causes), this.#list(chosen)],

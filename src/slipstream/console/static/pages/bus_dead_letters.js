@@ -1,10 +1,11 @@
-// Dead letters on NATS: the bus keeps them in topics of their own. Here they are listed, sent back and discarded.
+// Dead letters of the bus, which keeps them in topics such as orders.DLQ: listed, sent back and discarded.
 
 import { get, path, post, query as asQuery, remove } from "../lib/api.js";
 import { h, mount } from "../lib/dom.js";
 import { count, plural } from "../lib/format.js";
 import { every } from "../lib/live.js";
 import { remember, to } from "../lib/router.js";
+import { isOnNats } from "../lib/server.js";
 import { ask } from "../parts/ask.js";
 import { act, errorBox, toast } from "../parts/notice.js";
 import { since } from "../parts/since.js";
@@ -13,8 +14,10 @@ import { table } from "../parts/table.js";
 const FILTERS = ["topic", "group", "error"];
 const LOOK_MS = 15_000;
 
-const placeOf = (letter) => `${letter.topic}/0/${letter.offset}`;
-const callOf = (letter) => path("v2", "bus-dead-letters", letter.topic, letter.offset);
+const placeOf = (letter) => `${letter.topic}/${letter.partition}/${letter.offset}`;
+const callOf = (letter) => path("v2", "bus-dead-letters", letter.topic, letter.partition, letter.offset);
+
+export const title = () => "Dead letters of the bus";
 
 export async function show(root, { query, signal }) {
   const filter = Object.fromEntries(FILTERS.map((name) => [name, query[name] ?? ""]));
@@ -25,7 +28,7 @@ export async function show(root, { query, signal }) {
   let error = null;
 
   const view = mount(root, () => [
-    h("h1", {}, "Dead letters"),
+    h("h1", {}, isOnNats() ? "Dead letters" : "Dead letters of the bus"),
     h("form", { class: "filters", onsubmit: (event) => event.preventDefault() }, field("topic", "Topic", "all"), field("group", "Group", "any"), field("error", "Error message has", "part of it")),
     error ? errorBox(error, () => look()) : null,
     letters?.length ? h("p", { role: "status" }, h("strong", {}, plural(letters.length, "dead letter")), before.length ? ` of page ${before.length + 1}` : "", next ? "; there are more" : "", " ", h("button", { type: "button", onclick: redriveAll }, `Redrive ${count(letters.length)}`)) : null,
