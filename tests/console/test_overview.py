@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from slipstream.console.history import STEP_MS
 from slipstream.console.overview import WATCHED_MS, Feed
 from slipstream.console.parts import PartsFile
 from slipstream.console.problems import PausedStep, Seen
-from slipstream.console.sources import Away, Noun
+from slipstream.console.sources import Away, LogRecord, Noun, TopicLog
 from tests.client.loop import in_loop
 from tests.console.site import Numbers, ask, events, group, listening, stats, topic
 
@@ -218,6 +218,40 @@ async def test_a_source_that_is_away_does_not_keep_the_problems_of_others(tmp_pa
         assert found == {"unseen steps": None, "dead letters orders": None}
     finally:
         await feed.close()
+
+
+@in_loop
+async def test_dead_letters_of_the_bus_are_counted_without_those_that_were_handled() -> None:
+    numbers = Recorded({0: b'{"partition":0,"offset":3,"action":"redriven"}', 1: b"no record"})
+    feed = Feed(Sources(numbers, bus_dead_letters=Held()))
+    await feed.open()
+    try:
+        dead, done = topic("orders.DLQ", messages=5), topic("orders.DLQ.handled", messages=2)
+        await numbers.told.put(stats(topic("parcels", dead_letters=2), topic("dlq.parcels", messages=2), dead, done))
+        overview = await feed.newest()
+        assert (overview.dead_letters, overview.dead_letter_counts.messages) == (6, 6)
+        problem = next(each for each in overview.problems if each.key == "dead letters orders.DLQ")
+        assert (problem.text, problem.link) == (
+            "4 messages of orders are dead-lettered",
+            "#/bus-dead-letters?topic=orders",
+        )
+    finally:
+        await feed.close()
+
+
+class Recorded(Numbers):
+    """Numbers with the log of one topic of records."""
+
+    def __init__(self, records: dict[int, bytes]) -> None:
+        super().__init__()
+        self._records = records
+
+    async def log_of(self, topic: str) -> TopicLog:
+        return TopicLog(1, (0,))
+
+    async def log(self, topic: str, partition: int, start: int) -> AsyncGenerator[LogRecord, None]:
+        for offset, value in self._records.items():
+            yield LogRecord(offset, 2, value)
 
 
 @in_loop
