@@ -212,7 +212,9 @@ async def test_a_decision_from_the_end_of_time_about_anything_stops_nothing(tmp_
 
 
 @in_loop
-async def test_decisions_are_followed_on_a_stream_that_was_made_anew(tmp_path: Path) -> None:
+async def test_decisions_are_followed_on_a_stream_that_was_made_anew(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     topic = "fetchbox.jobs.control"
 
     async def say(lab: Lab, name: str) -> None:
@@ -228,6 +230,11 @@ async def test_decisions_are_followed_on_a_stream_that_was_made_anew(tmp_path: P
             await say(lab, "d")
             await lab.until(lambda: controls.held("d") == "paused")
             assert controls.held("a") == "paused"
+            monkeypatch.setattr("slipstream.jobs.controls.DECISIONS_MAX", 2)
+            for name in "ef":
+                await say(lab, name)
+            await lab.until(lambda: controls.held("f") == "paused")
+            assert [name for name in "abcdef" if controls.held(name)] == ["c", "d", "e", "f"], "memory is bounded"
 
 
 @in_loop

@@ -17,7 +17,6 @@ from slipstream.jobs.clock import CLOCKS_DIFFER_MS, now_ms
 from slipstream.jobs.errors import MalformedMessage
 from slipstream.jobs.follower import Follower
 from slipstream.jobs.messages import NAME_CHARS_MAX, JobState, JobStatus, decode
-from slipstream.jobs.streams import DAY_MS
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +28,8 @@ STATES: dict[Held, JobState] = {
     "cancelled": JobState.JOB_STATE_CANCELLED,
 }
 WORDS: dict[int, Held] = {state: held for held, state in STATES.items()}
-KEPT_MS = 90 * DAY_MS
-"""Age from which a decision is forgotten, in milliseconds: its stream keeps it for as long."""
+DECISIONS_MAX = 100_000
+"""Jobs whose newest decision is kept in memory. The one that came first is forgotten beyond."""
 
 
 class Word(NamedTuple):
@@ -121,6 +120,5 @@ class Controls:
         self._words.pop(job_id, None)
         self._words[job_id] = word
         await self._on_change(job_id, word.held, word.at_ms)
-        oldest_ms = now_ms() - KEPT_MS
-        while self._words and self._words[first := next(iter(self._words))].at_ms < oldest_ms:
-            del self._words[first]
+        if len(self._words) > DECISIONS_MAX:
+            del self._words[next(iter(self._words))]
