@@ -101,17 +101,26 @@ async def test_tasks_are_lost_if_all_that_the_partition_holds_is_newer(
         service, urls = lab.service, {"a": "http://127.0.0.1:1/"}
         job_id = await lab.submit(urls)
         await lose_tasks(lab)
-        later = now_ms() + lost.GRACE_MS + 5_000
+        later = now_ms() + 5_000
 
         async def published_later(partition: int) -> int:
             return later
 
         monkeypatch.setattr(service.lost, "_first_ms", published_later)
         await service.lost.look()
+        assert service.lost.jobs == {}, "clocks differ"
+        later += lost.GRACE_MS
+        await service.lost.look()
         assert service.lost.jobs == {job_id: 1}
+        await service.control(job_id, "paused")
         later -= lost.GRACE_MS
         await service.lost.look()
-        assert service.lost.jobs == {}, "clocks differ"
+        assert service.lost.jobs == {job_id: 1}, "its tasks do not come back when it is paused"
+        with pytest.raises(Refused, match="requeue publishes them again and resumes it"):
+            await service.control(job_id, "")
+        assert await service.requeue(job_id) == 1
+        await service.lost.look()
+        assert service.lost.jobs == {}
 
 
 @in_loop

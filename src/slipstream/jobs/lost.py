@@ -37,6 +37,8 @@ class LostTasks:
         self._partitions = streams.tasks.partitions
         self.jobs: dict[str, int] = {}
         """By job, how many of its resources have no task any more, as of the last look."""
+        self._requeued: set[str] = set()
+        """Jobs whose tasks were published again since the last look began."""
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[LostTasks]:
@@ -47,18 +49,24 @@ class LostTasks:
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
 
+    def requeued(self, job_id: str) -> None:
+        """Note that the tasks of a job were published again."""
+        self._requeued.add(job_id)
+        self.jobs.pop(job_id, None)
+
     async def look(self) -> None:
         """Raises BusError, JobsError."""
+        self._requeued.clear()
+        # A job that was found stays, though it is paused since: it is not as old then as its tasks were.
+        found = {job_id: left for job_id, left in self.jobs.items() if self._left(job_id) == left}
         unended = self._ledger.unended(now_ms() - GRACE_MS)
-        if not unended:
-            self.jobs = {}
-            return
-        oldest = await self._oldest_ms()
-        found = {}
+        oldest = await self._oldest_ms() if unended else []
         for job_id, updated_ms, left in unended:
             ages = [oldest[partition] for partition in self._partitions_of(job_id, len(oldest))]
             if all(at_ms is None or at_ms > updated_ms + GRACE_MS for at_ms in ages):
                 found[job_id] = left
+        for job_id in self._requeued & found.keys():
+            del found[job_id]
         for job_id in found.keys() - self.jobs.keys():
             log.warning(
                 "%d tasks of job %s are lost: retention of %s has removed them before they were done; "
@@ -69,6 +77,12 @@ class LostTasks:
                 job_id,
             )
         self.jobs = found
+
+    def _left(self, job_id: str) -> int:
+        job = self._ledger.job(job_id)
+        if job is None or job.is_ended:
+            return 0
+        return job.resources_total - job.resources_completed - job.resources_failed
 
     def _partitions_of(self, job_id: str, count: int) -> set[int]:
         """Return the partitions that may hold the tasks of a job (ruling 1): those that were published before the topic

@@ -191,6 +191,9 @@ class Service:
         if job.is_ended and not (job.state == held == "cancelled"):
             why = "requeue starts it again" if job.state == "cancelled" else "nothing of it is left to do"
             raise Refused(RefusalCode.CONFLICT, f"job {job_id} is {job.state}: {why}", job_id=job_id)
+        if not held and job_id in self.lost.jobs:
+            why = "its tasks are lost: requeue publishes them again and resumes it"
+            raise Refused(RefusalCode.CONFLICT, f"job {job_id} is {job.state}: {why}", job_id=job_id)
         return await self._hold(job_id, held, self._control_ms(job_id))
 
     def _control_ms(self, job_id: str) -> int:
@@ -237,7 +240,7 @@ class Service:
                 await self._hold(job_id, "", control_ms)
             if tasks:
                 await self.ledger.requeued(job_id)
-        self.lost.jobs.pop(job_id, None)
+        self.lost.requeued(job_id)
         self.teller.note(self.ledger.untold())
         return len(tasks)
 
