@@ -49,7 +49,7 @@ def test_all_of_it_in_one_process_stores_and_remembers_what_it_did(tmp_path: Pat
 
 def test_it_is_killed_in_the_middle_and_the_next_one_goes_on(tmp_path: Path, web: Web) -> None:
     slow = [f"{web.url}/slow/{number}" for number in range(5)]
-    short = {"JOBS_ACK_DEADLINE_MS": "1000"}
+    short = {"JOBS_ACK_DEADLINE_MS": "1000", "JOBS_HOST_CONCURRENCY": "6"}
     with running(tmp_path, "run", "--port", "0", **short) as process:
         job_id = Jobs(process.url).submit(*slow, f"{web.url}/ok/first")
         until(lambda: Jobs(process.url).json("status", job_id)["resources_completed"] == 1)

@@ -104,6 +104,8 @@ def test_the_quick_start_goes_as_it_says(platform: Platform) -> None:
     (serve,) = [block for block in blocks(QUICK_START, "sh") if "http.server" in block]
     platform.serve_files(serve)
     for command in typed:
+        if command.line.startswith("slipstream table "):
+            platform.up.wait_for(r"\bpipeline is ready at ")  # asking meanwhile would take the processor from Spark
         follow(command, platform.type, lambda: platform.up.said)
 
 

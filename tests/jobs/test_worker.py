@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from slipstream.bus import Bus, InvalidArgument
+from slipstream.jobs import task_runner
 from slipstream.jobs.dead_letters import Selection
 from slipstream.jobs.failure import Code
 from slipstream.jobs.messages import DeadLetterTask, DownloadTask, ProxyHint, StorageHint, encode
@@ -233,11 +236,16 @@ async def test_attempts_that_bring_bytes_are_not_used_up(tmp_path: Path) -> None
 
 
 @in_loop
-async def test_attempts_that_bring_bytes_end_with_the_time_for_all_of_them(tmp_path: Path) -> None:
-    async with hostile_server() as server, laboratory(tmp_path, max_attempts=1, total_timeout_ms=600) as lab:
+async def test_attempts_that_bring_bytes_end_with_the_time_for_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with hostile_server() as server, laboratory(tmp_path, max_attempts=1, total_timeout_ms=150_000) as lab:
+        clock = SimpleNamespace(monotonic=lambda: 60.0 * server.paths["/reset/1"], perf_counter=time.perf_counter)
+        monkeypatch.setattr(task_runner, "time", clock)  # each attempt takes a minute
         job_id = await lab.submit({"a": server.url("/reset/1?size=12000")})
         assert (await lab.ended(job_id)).state == "failed"
-        assert server.paths["/reset/1"] > 1
+        assert server.paths["/reset/1"] == 3
+        assert lab.resources(job_id)["a"].attempts == 1
 
 
 @in_loop
