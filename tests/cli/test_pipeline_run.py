@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
+from slipstream.pipeline.checkpoint import Checkpoint
 from slipstream.pipeline.folder_lock import locked
 from slipstream.testing import MemoryBroker
-from tests.cli.commands import Commands
+from tests.cli.commands import Commands, signalled
 
-SOON_S = 120
-
-
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "slipstream", "pipeline", *arguments]
+LOOK_S = 0.05
 
 
-def environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith(("SLIPSTREAM_", "PIPELINE_"))}
+def await_batch(tables: Path, number: int, is_running: Callable[[], bool]) -> None:
+    """Wait until the checkpoint says that a batch has ended, or the command has."""
+    checkpoint = Checkpoint(tables, "messages")
+    while is_running() and checkpoint.last_finished != number:
+        time.sleep(LOOK_S)
 
 
 def rows(tables: Path, name: str) -> int:
@@ -42,15 +42,10 @@ def test_it_reads_what_is_there_says_so_and_goes_on_until_it_is_told_to_stop(cli
         assert "messages batch 0: messages 1 in" in done.stderr
         assert [line.split()[:2] for line in done.stdout.splitlines()[:2]] == [["TABLE", "ROWS"], ["messages", "1"]]
 
-        process = subprocess.Popen(command("run", *where), env=environment(), stderr=subprocess.PIPE, text=True)
         client.produce("orders", "one lamp", key="user:2")
-        assert process.stderr is not None
-        with process.stderr as lines:
-            told = next((line for line in lines if "messages batch 1" in line), "it ended without a word")
-            assert "messages 1 in" in told
-            process.send_signal(signal.SIGTERM)
-            left = lines.read()
-        assert process.wait(SOON_S) == 0, left
+        with signalled(signal.SIGTERM, lambda is_running: await_batch(tables, 1, is_running)):
+            told = cli.run("pipeline", "run", *where).stderr
+        assert "messages batch 1: messages 1 in" in told
     assert rows(tables, "messages") == 2
 
 

@@ -35,6 +35,9 @@ def shared_session(home: Path) -> AbstractContextManager[SparkSession]:
     extra = {
         "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -Dderby.system.home={home}",
         "spark.local.dir": str(home / "local"),
+        # For a few rows, to compile an expression takes longer than to interpret it.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
     return spark_session(settings, home / "spark.log", extra)
 

@@ -35,7 +35,7 @@ import (
 const pause = 50 * time.Millisecond
 
 // expiration is longer than a test on the shared server may take.
-const expiration = 75 * time.Second
+const expiration = 40 * time.Second
 
 func main() {
 	address := "127.0.0.1:" + os.Args[1]
