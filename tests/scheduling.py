@@ -1,7 +1,7 @@
 """Tests that share a fixture run in a row on one worker of xdist; all others are distributed a few at a time.
 
-Tests that start a Java of their own are on the worker of the Spark session: two at once would be slower than in turn.
-Those on a cluster are on another one, or that worker would be the last to end.
+Tests that start a Java of their own, and those on a cluster, run in turn on another worker than those of the Spark
+session, which would be the last to end otherwise.
 
 The groups of xdist 3.8 are not used: they rename tests, which pytest 9.2 ignores.
 """
@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-GROUPS = {"cluster": "cluster", "connect": "cluster", "spark": "spark", "browser": "browser"}
+GROUPS = {"cluster": "cluster", "connect": "cluster", "spark": "spark", "browser": "browser", "wheel": "wheel"}
 """Fixtures that take long to build, each with the group of the tests that use it."""
-ORDER = ("spark", "browser", "cluster")
+ORDER = ("spark", "browser", "cluster", "wheel")
 
 
 TESTS_PER_UNIT = 8
@@ -28,10 +28,10 @@ TESTS_PER_UNIT = 8
 
 
 def group_of(item: pytest.Item) -> str | None:
-    """Return the group of a test: by its fixtures, or by the mark `spark` where it starts a Java of its own."""
+    """Return the group of a test: by its fixtures, or by the mark `spark` if it starts a Java of its own."""
     fixtures = getattr(item, "fixturenames", ())
     found = next((group for name, group in GROUPS.items() if name in fixtures), None)
-    return found or ("spark" if item.get_closest_marker("spark") else None)
+    return found or ("cluster" if item.get_closest_marker("spark") else None)
 
 
 def shares_a_fixture(item: pytest.Item) -> bool:
