@@ -33,10 +33,10 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def listening(app: ASGIApp) -> AsyncIterator[str]:
+async def listening(app: ASGIApp, port: int = 0) -> AsyncIterator[str]:
     """Its address, until the end of the `async with`."""
     config = uvicorn.Config(
-        app, port=0, lifespan="off", log_config=None, access_log=False, ws="none", timeout_graceful_shutdown=1
+        app, port=port, lifespan="off", log_config=None, access_log=False, ws="none", timeout_graceful_shutdown=1
     )
     server = _Server(config)
     task = asyncio.create_task(server.serve())

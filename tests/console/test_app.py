@@ -162,6 +162,22 @@ async def test_a_far_console_has_the_page_here_and_the_calls_there() -> None:
 
 
 @in_loop
+async def test_broker_and_console_do_not_pass_a_request_to_each_other_without_end() -> None:
+    port = free_port()
+    there = create_console(Sources(Numbers(), rest=Forwarder(f"127.0.0.1:{port}", what="the broker", start="serve")))
+    async with listening(there) as far:
+        here = FarConsole(Forwarder(far, what="the console", start="slipstream console"))
+        async with listening(here, port) as url:
+            for base in (url, far):
+                status, _, headers = await ask(f"{base}/v2/acknowledgements")
+                assert (status, headers["Allow"]) == (405, "DELETE, POST")
+                assert (await ask(f"{base}/v2/overview", "PATCH"))[0] == 405
+                assert (await ask(f"{base}/v2/nowhere"))[0] == 404
+        await here.close()
+    await there.close()
+
+
+@in_loop
 async def test_the_page_of_a_far_console_is_there_while_that_is_away() -> None:
     here = FarConsole(Forwarder(f"127.0.0.1:{free_port()}", what="the console", start="slipstream console"))
     async with listening(here) as url:

@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from slipstream.console.answers import Refused, error_answer, refusal
@@ -48,6 +48,10 @@ NOT_HERE = {
 """Source that may be missing → its paths, and the message of the error that they answer without it."""
 
 
+HANDED_ON = b"x-slipstream-handed-on"
+"""Header of requests that the broker hands to a console in another process."""
+
+
 class Console:
     """An ASGI application that looks at its sources from `open` on, until `close`; `stop` ends what would go on."""
 
@@ -80,7 +84,7 @@ class FarConsole:
         self._app = CommonHeaders(_starlette(routes))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
+        await self._app({**scope, "headers": [*scope["headers"], (HANDED_ON, b"1")]}, receive, send)
 
     async def open(self) -> None:
         """It connects when it is first needed."""
@@ -115,7 +119,7 @@ def _application(sources: Sources, feed: Feed) -> ASGIApp:
             routes += [Route(path, _Unavailable(words)) for path in paths]
     routes += static_routes()
     if sources.rest is not None:
-        routes += [Route(path, sources.rest) for path in ("/v1/{rest:path}", "/v2/{rest:path}")]
+        routes += [_Rest(path, sources.rest, tuple(routes)) for path in ("/v1/{rest:path}", "/v2/{rest:path}")]
     return _starlette(routes)
 
 
@@ -126,6 +130,24 @@ def _starlette(routes: Sequence[BaseRoute]) -> Starlette:
     )
     app.router.redirect_slashes = False
     return app
+
+
+class _Rest(Route):
+    """The calls of the broker: those that are none of the console's own.
+
+    A method that a path of the console does not have is refused here, and what the broker has handed on is not handed
+    back to it. Otherwise the two would pass such a request to each other without end.
+    """
+
+    def __init__(self, path: str, broker: ASGIApp, own: Sequence[BaseRoute]) -> None:
+        super().__init__(path, broker)
+        self._own = own
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        is_own = any(route.matches(scope)[0] is Match.PARTIAL for route in self._own)
+        if is_own or any(name == HANDED_ON for name, _ in scope["headers"]):
+            return Match.NONE, {}
+        return super().matches(scope)
 
 
 class _Unavailable:
@@ -146,7 +168,9 @@ async def _on_refused(request: Request, error: Exception) -> Response:
 async def _on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
-        allow = (error.headers or {}).get("Allow", "GET, HEAD")
+        known = [route for route in request.app.routes if isinstance(route, Route)]
+        methods = [route.methods or () for route in known if route.matches(request.scope)[0] is Match.PARTIAL]
+        allow = ", ".join(sorted({method for each in methods for method in each}))
         message = f"use {allow} on {request.url.path}"
         return error_answer(request, 405, "METHOD_NOT_ALLOWED", message, headers={"Allow": allow})
     if error.status_code == 404:
