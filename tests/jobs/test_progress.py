@@ -60,17 +60,16 @@ async def test_bytes_speed_and_remaining_time_are_seen_before_a_download_has_end
     monkeypatch.setattr(progress, "REPORT_EVERY_S", 0.01)
     bus = {"driver": "memory", "drain_timeout_ms": 50}
     async with hostile_server() as server, laboratory(tmp_path, port=0, bus=bus) as lab:
-        job_id = await lab.submit({"a": server.url("/hang-body/1"), "b": server.url("/hang-body/2")})
+        job_id = await lab.submit({"a": server.url("/hang-body"), "b": server.url("/drip")})
         async with listening(lab.service) as url, JobsClient(url) as client:
             while (job := await client.job(job_id)).bytes_under_way < 12 or not job.bytes_per_s:
                 await asyncio.sleep(0.01)
             assert job.bytes_stored == 0
             assert job.resources_completed == 0
             [listed] = (await client.jobs()).jobs
-            assert listed.bytes_under_way == 12
+            assert listed.bytes_under_way >= 12
             shown = [log async for _, log in client.logs(job_id)]
             assert {log.fields["step"] for log in shown} == {"started"}, "a report each second is no step"
-        server.release.set()  # or the worker would wait for its downloads until they time out
 
 
 @in_loop
