@@ -31,6 +31,10 @@ class Web:
         web = self
 
         class Answers(http.server.BaseHTTPRequestHandler):
+            def handle_one_request(self) -> None:
+                with contextlib.suppress(ConnectionError):  # a job that is cancelled drops its downloads
+                    super().handle_one_request()
+
             def do_GET(self) -> None:
                 if self.path.startswith("/part/"):
                     self.send_response(200)

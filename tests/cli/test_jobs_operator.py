@@ -126,6 +126,13 @@ def test_bytes_speed_and_remaining_time_are_shown_while_a_file_is_under_way(
     assert "1.9 MiB stored" in said
 
 
+def test_a_cancelled_job_says_how_many_resources_were_not_downloaded(jobs: Jobs) -> None:
+    with web_server() as web:
+        job_id = jobs.submit(f"{web.url}/slow/a", f"{web.url}/slow/b")
+        assert jobs.said("pause", job_id) == f"{job_id} is paused, 2 resources left\n"
+        assert jobs.said("cancel", job_id) == f"{job_id} is cancelled, 2 resources were not downloaded\n"
+
+
 def test_a_status_shows_what_failed_and_why(jobs: Jobs, partial: str, web: Web) -> None:
     said = jobs.said("status", partial)
     assert "2 completed, 1 failed, of 3" in said

@@ -305,7 +305,12 @@ def _answer_control(output: Output, job: JobSnapshot) -> None:
     if output.as_json:
         output.json(job)
     left = job.resources_total - job.resources_completed - job.resources_failed
-    output.say(f"{job.job_id} is {job.state}, {left:,} resource{_s(left)} left")
+    text = f"{left:,} resource{_s(left)} "
+    if job.state == "cancelled":
+        text += "was not downloaded" if left == 1 else "were not downloaded"
+    else:
+        text += "left"
+    output.say(f"{job.job_id} is {job.state}, {text}")
 
 
 @click.command(epilog=EXIT_CODES)
