@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 from pathlib import Path
 
 import pytest
 
-from slipstream.store.build_process import ProcessBuilder
+from slipstream.store import build_worker
+from slipstream.store.build_process import BuildRequest, ProcessBuilder
+from slipstream.store.disk import NoRoom
 from tests.store.node import Node
+
+
+def test_an_error_of_the_process_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise NoRoom(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(build_worker, "build_segments", full)
+    answer = build_worker._answer(BuildRequest("", [], []))
+    assert str(OSError(answer.errno, answer.error)) == "[Errno 28] No space left on device"
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])

@@ -39,6 +39,8 @@ def _answer(request: BuildRequest) -> BuildAnswer:
     try:
         segments = build_segments(Path(request.directory), request.journals, request.orders, complaints=complaints)
     except Exception as error:  # noqa: BLE001 - whatever it is, the broker is told
-        number = error.errno if isinstance(error, OSError) else None
-        return BuildAnswer([], complaints, f"{type(error).__name__}: {error}", number or 0)
+        if isinstance(error, OSError) and error.errno and error.strerror:
+            where = f": {error.filename}" if error.filename else ""
+            return BuildAnswer([], complaints, f"{error.strerror}{where}", error.errno)
+        return BuildAnswer([], complaints, f"{type(error).__name__}: {error}")
     return BuildAnswer(segments, complaints)
