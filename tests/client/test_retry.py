@@ -18,7 +18,7 @@ from slipstream.client import (
     retry,
     transport,
 )
-from slipstream.client.retry import Repeat, Retries, give_up_ms, may_repeat
+from slipstream.client.retry import ONCE, Repeat, Retries, give_up_ms, may_repeat
 from tests.client.between import Act, answer, between, cut, cut_after, hold, overloaded, passing, unavailable
 from tests.client.loop import in_loop
 from tests.server_process import ServerProcess
@@ -216,6 +216,11 @@ async def test_a_produce_without_a_key_is_not_repeated_when_nobody_knows_whether
         with pytest.raises(ConnectionFailed, match="whether it was done is not known") as caught:
             await client.produce(topic, "one")
         assert caught.value.sent
+        middle.acts = [cut]
+        with pytest.raises(ConnectionFailed, match="broke before the answer") as caught:
+            await client._transport.ask("GET", "/v2/topics", Repeat.SAFE, retries=ONCE)
+        assert "whether" not in str(caught.value), "a read changes nothing"
+        middle.seen.pop()
         with pytest.raises(ConnectionFailed):
             middle.acts = [cut]
             await client.produce_batch(topic, [compose("two", idempotency_key="two"), "three"])  # one has none

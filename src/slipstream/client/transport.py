@@ -132,7 +132,7 @@ class Transport:
         if data is not None:
             headers["Content-Type"] = MSGPACK
         limit = self._limit(wait_ms)
-        with self._failures(target):
+        with self._failures(target, changes=method != "GET"):
             async with self._sessions(patient=wait_ms > 0).request(
                 method, target, data=data, headers=headers, timeout=limit, allow_redirects=False
             ) as response:
@@ -148,7 +148,7 @@ class Transport:
         """An answer without end; it has broken off when nothing came for `silence_ms`."""
         target = self._target(path, query)
         limit = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_MS / 1000, sock_read=silence_ms / 1000)
-        with self._failures(target):
+        with self._failures(target, changes=False):
             async with self._sessions(patient=True).get(
                 target, headers={"Accept": accept}, timeout=limit, allow_redirects=False
             ) as response:
@@ -187,9 +187,10 @@ class Transport:
         return aiohttp.ClientTimeout(total=(self.timeout_ms + wait_ms) / 1000, sock_connect=connect_ms / 1000)
 
     @contextlib.contextmanager
-    def _failures(self, target: URL) -> Iterator[None]:
-        """What aiohttp raises, as what it means here."""
+    def _failures(self, target: URL, *, changes: bool) -> Iterator[None]:
+        """Raise an error of this client for one of aiohttp. `changes`: the request is more than a read."""
         where = f"{self.shown} for {target.path}"
+        unknown = "; whether it was done is not known" if changes else ""
         try:
             yield
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
@@ -199,12 +200,10 @@ class Transport:
         except (aiohttp.InvalidURL, UnicodeError) as error:  # a name that cannot be one is found when it is looked up
             raise self._no_address(error) from error
         except TimeoutError as error:
-            raise ConnectionFailed(f"no answer from {where} in time; whether it was done is not known") from error
+            raise ConnectionFailed(f"no answer from {where} in time{unknown}") from error
         except (aiohttp.ClientError, OSError) as error:
             reason = str(error) or type(error).__name__
-            raise ConnectionFailed(
-                f"the connection to {where} broke before the answer: {reason}; whether it was done is not known"
-            ) from error
+            raise ConnectionFailed(f"the connection to {where} broke before the answer: {reason}{unknown}") from error
 
     def _no_address(self, reason: object) -> InvalidArgument:
         return InvalidArgument(f"{self.shown!r} is no address of a server: {reason}")
