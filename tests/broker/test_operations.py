@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from slipstream.broker import DeadLetter, FailedPrecondition, Group, InvalidArgument, NotFound, decode_meta
+from slipstream.broker.evidence import Attempt, Evidence
 from slipstream.broker.operations import Operations
 from tests.broker.simulator import Simulator
 
@@ -43,6 +44,10 @@ def letter(sim: Simulator, index: int = 0) -> DeadLetter:
     assert envelope is not None
     assert envelope.dlq is not None
     return envelope.dlq
+
+
+def evidence(sim: Simulator) -> Evidence:
+    return decode_meta(sim.broker.topic("dlq.t").partitions[0].log.read(0).meta).evidence
 
 
 RESTARTS = pytest.mark.parametrize("restart", ["", "journal", "snapshot"])
@@ -117,11 +122,21 @@ def test_a_rejected_message_is_a_dead_letter_with_the_reason_of_the_operator(res
     sim.nack(0, reason="boom", delay_ms=HOUR_MS)
     operate(sim, operations(sim).reject, 0, "customer is gone")
     restarted(sim, restart)
+    assert [each.error for each in evidence(sim)] == ["boom"], "no worker held it when it was rejected"
     died = letter(sim)
     assert died.last_error == "boom | rejected by an operator: customer is gone"
     assert (died.reason, died.attempts, died.group) == ("rejected_by_operator", 1, "g")
     assert sim.broker.state.dead_lettered == {("t", "rejected_by_operator"): 1}
     assert group(sim).progress[0].lag == 1
+
+
+def test_the_worker_that_held_a_rejected_message_is_in_the_evidence() -> None:
+    sim = started()
+    delivered_ms = sim.now_ms
+    sim.advance(700)
+    operate(sim, operations(sim).reject, 0, "customer is gone")
+    said = "rejected by an operator: customer is gone"
+    assert evidence(sim) == (Attempt(1, delivered_ms, delivered_ms + 700, "o", said),)
 
 
 def test_a_message_that_was_never_delivered_can_be_rejected() -> None:
@@ -130,6 +145,7 @@ def test_a_message_that_was_never_delivered_can_be_rejected() -> None:
     sim.produce()
     operate(sim, operations(sim).reject, 1)
     assert (letter(sim).last_error, letter(sim).attempts) == ("rejected by an operator", 0)
+    assert evidence(sim) == ()
     sim.broker.pause(sim.now_ms, "t", "g", paused=False)
     sim.commit()
     assert sim.take() == []
@@ -274,6 +290,10 @@ def test_what_is_finished_or_not_there_is_refused(operation: str) -> None:
     operate_on = getattr(operations(sim), operation)
     with pytest.raises(FailedPrecondition, match="has finished t/0/0"):
         operate(sim, operate_on, 0)
+    operations(sim).reject(sim.now_ms, group(sim), 0, 1)
+    sim.commit()
+    with pytest.raises(FailedPrecondition, match=r"has finished t/0/1: it is a dead letter in dlq\.t"):
+        operate(sim, operate_on, 1)
     with pytest.raises(NotFound, match="there is no message t/0/99"):
         operate(sim, operate_on, 99)
     with pytest.raises(NotFound, match="partition out of range"):

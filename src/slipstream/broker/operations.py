@@ -13,10 +13,12 @@ from slipstream.broker.changes import Extended, Failed, Finished, Outcome, Postp
 from slipstream.broker.config import BrokerConfig
 from slipstream.broker.delivery import Dispatcher
 from slipstream.broker.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
+from slipstream.broker.evidence import attempt_of, with_attempt
 from slipstream.broker.group import Group, Progress
 from slipstream.broker.lease import Lease
 from slipstream.broker.name import check_name
 from slipstream.broker.state import State
+from slipstream.broker.topic import DEAD_LETTER_PREFIX
 from slipstream.record import LogUnreadable
 
 OPERATIONS = ("retry", "reject", "discard", "extend", "release")
@@ -85,6 +87,11 @@ class Operations:
         lease = found.lease or Lease(offset, index, record.size, 0, "", 0)
         said = f"rejected by an operator: {reason.strip()}" if reason.strip() else "rejected by an operator"
         lease.last_error = self.dispatcher.join_errors(lease.last_error, said)
+        if found.is_leased:  # the attempt of its owner ends with it
+            attempt = attempt_of(
+                lease.attempts, lease.delivered_ms, now_ms, lease.owner, said, "", self.dispatcher.evidence
+            )
+            lease.evidence = with_attempt(lease.evidence, attempt)
         self.dispatcher.dead_letter(progress, record, index, lease, Outcome.REJECTED_BY_OPERATOR, now_ms)
         self._done("reject", progress, now_ms)
 
@@ -172,6 +179,10 @@ class Operations:
             raise Unavailable(f"whether there is a message {place} cannot be read: {error}") from error
         if index is None or not partition.first_index <= index < partition.committed:
             raise NotFound(f"there is no message {place}, or retention has removed it")
+        if progress.dead is not None and index in progress.dead:
+            kept = topic.config.dead_letters
+            end = f"is a dead letter in {DEAD_LETTER_PREFIX}{topic.name}" if kept else "was given up"
+            raise FailedPrecondition(f"group {group.name} has finished {place}: it {end}")
         if index < progress.position or offset in progress.finished_ahead:
             raise FailedPrecondition(f"group {group.name} has finished {place}")
         if partition.first_for(group.name, index) != index:
