@@ -23,6 +23,10 @@ from slipstream.jobs.service import Cleaned, Health
 T = TypeVar("T")
 
 DEFAULT_URL = "http://127.0.0.1:8090"
+ANSWER_S = 10.0
+"""How long the service may be silent after a question about jobs or its health, in seconds; as long as the broker."""
+WORK_S = 120.0
+"""How long it may be silent after all other requests, in seconds: they wait for the bus, the storage or a whole log."""
 COMPRESS_BYTES = 64 * 1024
 """A manifest from this size on is sent as gzip."""
 
@@ -76,9 +80,7 @@ class JobsClient:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> JobsClient:
-        self._session = aiohttp.ClientSession(
-            headers=self._headers, timeout=aiohttp.ClientTimeout(total=None, connect=10, sock_read=120)
-        )
+        self._session = aiohttp.ClientSession(headers=self._headers)
         return self
 
     async def __aexit__(
@@ -110,11 +112,12 @@ class JobsClient:
         self, *, state: str = "", tenant: str = "", job_type: str = "", limit: int = 100, before: str = ""
     ) -> JobPage:
         query = {"state": state, "tenant": tenant, "type": job_type, "limit": str(limit), "before": before}
-        return await self._call("GET", "/operators/jobs", JobPage, query)
+        return await self._call("GET", "/operators/jobs", JobPage, query, answer_s=ANSWER_S)
 
     async def job(self, job_id: str, *, resources: bool = True) -> JobDetails:
         query = {"resources": "true" if resources else "false"}
-        return await self._call("GET", f"/operators/jobs/{quote(job_id, safe='')}", JobDetails, query)
+        path = f"/operators/jobs/{quote(job_id, safe='')}"
+        return await self._call("GET", path, JobDetails, query, answer_s=ANSWER_S)
 
     async def logs(
         self, job_id: str, *, since_offset: int | None = None, limit: int | None = None, follow: bool = False
@@ -175,7 +178,7 @@ class JobsClient:
 
     async def health(self) -> Health:
         """Also where something is down."""
-        return await self._call("GET", "/operators/health", Health, statuses=(200, 503))
+        return await self._call("GET", "/operators/health", Health, statuses=(200, 503), answer_s=ANSWER_S)
 
     async def _call(
         self,
@@ -187,9 +190,12 @@ class JobsClient:
         data: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         statuses: tuple[int, ...] = (200, 202),
+        answer_s: float = WORK_S,
     ) -> T:
         wanted = {name: value for name, value in (query or {}).items() if value}
-        async with self._request(method, path, wanted, data=data, headers=headers, statuses=statuses) as response:
+        async with self._request(
+            method, path, wanted, data=data, headers=headers, statuses=statuses, answer_s=answer_s
+        ) as response:
             try:
                 return msgspec.json.decode(await response.read(), type=kind)
             except msgspec.DecodeError as error:
@@ -204,12 +210,19 @@ class JobsClient:
         data: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         statuses: tuple[int, ...] = (200, 202),
+        answer_s: float = WORK_S,
     ) -> _Exchange:
         assert self._session is not None, "use it as `async with JobsClient(…) as jobs`"
         if method == "POST" and (traceparent := traceparent_here()):
             headers = {**(headers or {}), "traceparent": traceparent}
-        request = self._session.request(method, self.url + path, params=dict(query), data=data, headers=headers)
+        request = self._session.request(
+            method, self.url + path, params=dict(query), data=data, headers=headers, timeout=_limit(answer_s)
+        )
         return _Exchange(request, self.url, statuses)
+
+
+def _limit(silence_s: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=None, connect=10, sock_read=silence_s)
 
 
 class _Exchange:
@@ -223,6 +236,11 @@ class _Exchange:
     async def __aenter__(self) -> aiohttp.ClientResponse:
         try:
             response: aiohttp.ClientResponse = await self._request.__aenter__()
+        except aiohttp.SocketTimeoutError as error:
+            raise ServiceUnreachable(
+                f"the service at {self._url} takes connections and does not answer: {error}; look at its log, or set "
+                "JOBS_URL if it is another server"
+            ) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise ServiceUnreachable(
                 f"no service answers at {self._url} ({error}): start one with `slipstream jobs run`, or set JOBS_URL"

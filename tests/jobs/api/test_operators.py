@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from slipstream.jobs.client import JobsClient, ServiceError
+from slipstream.jobs.client import JobsClient, ServiceError, ServiceUnreachable
 from slipstream.jobs.clock import now_ms
 from slipstream.jobs.dead_letters import Selection
 from slipstream.jobs.messages import DownloadTask, JobLog, JobState, JobStatus, encode, from_json
@@ -61,6 +61,24 @@ async def site(folder: Path, **given: Any) -> AsyncIterator[Site]:
         aiohttp.ClientSession() as session,
     ):
         yield Site(lab, url, session, server)
+
+
+@in_loop
+async def test_a_service_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slipstream.jobs.client.ANSWER_S", 0.01)
+    released = asyncio.Event()
+
+    async def mute(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await released.wait()
+        writer.close()
+
+    async with await asyncio.start_server(mute, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with JobsClient(f"http://127.0.0.1:{port}") as jobs:
+            for question in (jobs.jobs, lambda: jobs.job("j"), jobs.health):
+                with pytest.raises(ServiceUnreachable, match="takes connections and does not answer"):
+                    await question()
+        released.set()
 
 
 @in_loop
