@@ -72,6 +72,19 @@ async def test_a_job_whose_tasks_are_gone_is_said_everywhere_and_requeued(
 
 
 @in_loop
+async def test_a_requeue_looks_at_once_for_lost_tasks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(lost, "now_ms", now_ms)
+    async with laboratory(tmp_path, worker=False) as lab:
+        job_id = await lab.submit({"a": "http://127.0.0.1:1/", "b": "http://127.0.0.1:1/"})
+        with pytest.raises(Refused, match=r"add --force .* to publish the tasks of its 2 unfinished resources again"):
+            await lab.service.requeue(job_id)
+        await lose_tasks(lab)
+        await lab.service.lost.look()
+        assert lab.service.lost.jobs == {}, "something has just happened to the job"
+        assert await lab.service.requeue(job_id) == 2
+
+
+@in_loop
 async def test_only_what_has_no_end_is_published_again(tmp_path: Path) -> None:
     async with hostile_server() as server, laboratory(tmp_path) as lab:
         job_id = await lab.submit({"a": server.url("/status/404"), "b": server.url("/hold")})

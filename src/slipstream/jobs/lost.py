@@ -22,6 +22,10 @@ GRACE_MS = 60_000
 """How long nothing must have happened to a job: clocks differ, and a task that is just done is not lost."""
 
 
+NEVER_MS = 2**62
+"""A time after that of all changes, in milliseconds."""
+
+
 class LostTasks:
     """Compares when something last happened to each job with the oldest task that the stream still holds.
 
@@ -61,10 +65,7 @@ class LostTasks:
         found = {job_id: left for job_id, left in self.jobs.items() if self._left(job_id) == left}
         unended = self._ledger.unended(now_ms() - GRACE_MS)
         oldest = await self._oldest_ms() if unended else []
-        for job_id, updated_ms, left in unended:
-            ages = [oldest[partition] for partition in self._partitions_of(job_id, len(oldest))]
-            if all(at_ms is None or at_ms > updated_ms + GRACE_MS for at_ms in ages):
-                found[job_id] = left
+        found |= {job_id: left for job_id, updated_ms, left in unended if self._is_lost(job_id, updated_ms, oldest)}
         for job_id in self._requeued & found.keys():
             del found[job_id]
         for job_id in found.keys() - self.jobs.keys():
@@ -77,6 +78,17 @@ class LostTasks:
                 job_id,
             )
         self.jobs = found
+
+    async def look_at(self, job_id: str) -> None:
+        """Look for the lost tasks of one job now, also if something has just happened to it. Raises BusError."""
+        found = [job for job in self._ledger.unended(NEVER_MS) if job[0] == job_id]
+        with contextlib.suppress(Unsupported):  # an engine that keeps no log cannot be asked what it still holds
+            oldest = await self._oldest_ms() if found else []
+            self.jobs |= {job: left for job, updated_ms, left in found if self._is_lost(job, updated_ms, oldest)}
+
+    def _is_lost(self, job_id: str, updated_ms: int, oldest: list[int | None]) -> bool:
+        ages = [oldest[partition] for partition in self._partitions_of(job_id, len(oldest))]
+        return all(at_ms is None or at_ms > updated_ms + GRACE_MS for at_ms in ages)
 
     def _left(self, job_id: str) -> int:
         job = self._ledger.job(job_id)

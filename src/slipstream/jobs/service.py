@@ -228,6 +228,8 @@ class Service:
         found = self._job(job_id)
         again = self.ingress.job_again(found)
         async with self.ingress.only(job_id):
+            if not force:
+                await self.lost.look_at(job_id)
             job = self._check_requeue(found, force=force)
             is_held = job.state in {"cancelled", "paused"}
             control_ms = self._control_ms(job_id) if is_held else self.ledger.held_ms(job_id)
@@ -253,7 +255,11 @@ class Service:
         elif job.is_ended and job.state != "cancelled":
             why = "nothing of it is left to do; replay publishes its dead letters again"
         elif job.state not in {"cancelled", "paused"} and job.job_id not in self.lost.jobs and not force:
-            why = "none of its tasks is known to be lost. force publishes those without an end again all the same"
+            left = job.resources_total - job.resources_completed - job.resources_failed
+            why = (
+                "no task of it is known to be lost; add --force (force=true) to publish the tasks of its "
+                f"{left} unfinished resource{'' if left == 1 else 's'} again"
+            )
         if why:
             raise Refused(RefusalCode.CONFLICT, f"job {job.job_id} is {job.state}: {why}", job_id=job.job_id)
         return job
