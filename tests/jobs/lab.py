@@ -12,6 +12,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from slipstream.jobs.ledger import JobSnapshot, ResourceSnapshot
+from slipstream.jobs.ledger.telling import PROGRESS
 from slipstream.jobs.messages import DeadLetterTask, DownloadTask, JobLog, JobStatus, decode
 from slipstream.jobs.service import Service, serving
 from slipstream.jobs.settings import JobSettings, load_settings
@@ -79,8 +80,9 @@ class Lab:
         return statuses
 
     async def logs(self, job_id: str) -> list[JobLog]:
+        """Return the logs of a job but the reports of progress, which come as time passes."""
         found = [decode(JobLog, data) async for data in self._read("jobs.logs")]
-        return [log for log in found if log.job_id == job_id]
+        return [log for log in found if log.job_id == job_id and log.fields.get("step") != PROGRESS]
 
     async def tasks(self) -> list[DownloadTask]:
         return [decode(DownloadTask, data) async for data in self._read("jobs.tasks")]

@@ -5,9 +5,14 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from slipstream.cli.jobs_operator import _show_job
+from slipstream.cli.jobs_watch import waiting_text
+from slipstream.cli.output import Output
+from slipstream.cli.values import time_text
 from slipstream.jobs import progress
 from slipstream.jobs.client import JobsClient
 from slipstream.jobs.clock import now_ms
@@ -31,7 +36,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def _job(**fields: int) -> JobSnapshot:
-    numbers = {"resources_total": 10, "resources_completed": 0, "resources_failed": 0, **fields}
+    numbers: dict[str, Any] = {"resources_total": 10, "resources_completed": 0, "resources_failed": 0, **fields}
     return JobSnapshot(
         job_id="j",
         job_type="t",
@@ -72,6 +77,31 @@ async def test_bytes_speed_and_remaining_time_are_seen_before_a_download_has_end
             assert {log.fields["step"] for log in shown} == {"started"}, "a report each second is no step"
 
 
+@pytest.mark.parametrize("hold_ms", [10, 3_600_000], ids=["in the stream", "in the worker"])
+@in_loop
+async def test_a_job_whose_host_asked_to_wait_shows_the_host_and_the_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, hold_ms: int
+) -> None:
+    monkeypatch.setattr(progress, "REPORT_EVERY_S", 0.01)
+    bus = {"driver": "memory", "drain_timeout_ms": 50}
+    async with hostile_server() as server, laboratory(tmp_path, port=0, bus=bus, hold_ms=hold_ms) as lab:
+        before_ms = now_ms() + 1_200_000
+        job_id = await lab.submit({"a": server.url("/retry-after/1200/a"), "b": server.url("/retry-after/1200/b")})
+        async with listening(lab.service) as url, JobsClient(url) as client:
+            while (job := await client.job(job_id)).waiting_tasks < 2:
+                await asyncio.sleep(0.01)
+            assert job.waiting_host == "127.0.0.1"
+            assert before_ms <= job.waiting_until_ms + 1_000 <= now_ms() + 1_202_000
+            until = time_text(job.waiting_until_ms)
+            assert waiting_text(job) == f"2 tasks wait for 127.0.0.1, which asked to wait until {until}"
+            _show_job(Output(as_json=False), job)
+            assert "2 tasks wait for 127.0.0.1" in capsys.readouterr().out
+            logged = [log.message async for _, log in client.logs(job_id) if log.fields["step"] == "retry"]
+            assert all(text.startswith("the host asked to wait; the next request is in 1") for text in logged), logged
+            await client.cancel(job_id)
+            assert (await client.job(job_id)).waiting_tasks == 0
+
+
 @in_loop
 async def test_the_bytes_of_stored_resources_are_counted_once(tmp_path: Path) -> None:
     async with hostile_server() as server, laboratory(tmp_path) as lab:
@@ -97,6 +127,22 @@ def test_the_reports_of_all_workers_are_added_up_and_each_counts_once(clock: lis
     # 700 bytes are left of the two under way, and the fifth resource is as long as the mean of the four: 500 bytes.
     assert job.remaining_s == 12
     clock[0] += progress.FRESH_S + 1
+    assert reports.of(_job()) == _job(), "a worker that died reports nothing any more"
+
+
+def test_the_host_with_the_most_waiting_tasks_is_shown_until_it_may_be_asked(clock: list[float]) -> None:
+    reports, soon = Progress(), now_ms() + 600_000
+    reports.note(_report("one", waiting=2, host="b", until_ms=soon))
+    reports.note(_report("two", waiting=2, host="a", until_ms=soon + 5))
+    reports.note(_report("three", waiting=1, host="b", until_ms=soon + 9))
+    clock[0] += progress.FRESH_S + 1
+    job = reports.of(_job())
+    assert (job.waiting_tasks, job.waiting_host, job.waiting_until_ms) == (3, "b", soon)
+    for worker in ("one", "two", "three"):
+        reports.note(_report(worker, waiting=2, host="b", until_ms=now_ms() - 1))
+    assert reports.of(_job()) == _job(), "the host may be asked again"
+    reports.note(_report("one", waiting=2, host="b", until_ms=soon))
+    clock[0] += progress.WAITING_FRESH_S + 1
     assert reports.of(_job()) == _job(), "a worker that died reports nothing any more"
 
 

@@ -45,6 +45,11 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Speed of the downloads under way."""
     remaining_s: int | None = None
     """Estimate of the time until all is downloaded; None where nothing is known to go by."""
+    waiting_tasks: int = 0
+    """Tasks that wait for `waiting_host`, which has asked for it (429, or 503 with Retry-After)."""
+    waiting_host: str = ""
+    waiting_until_ms: int = 0
+    """When the host may be asked again."""
     resources: list[dict[str, Any]] = []
 
 

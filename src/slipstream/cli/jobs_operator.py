@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from slipstream.cli.complete import complete_job
 from slipstream.cli.jobs_service import on_a_service
-from slipstream.cli.jobs_watch import transfer_text, until_ended
+from slipstream.cli.jobs_watch import transfer_text, until_ended, waiting_text
 from slipstream.cli.output import EXIT_CODES, Marked, Output, one_line
 from slipstream.cli.values import Duration, size_text, time_text
 
@@ -139,6 +139,8 @@ def _show_job(output: Output, job: JobDetails) -> None:
         ("created", time_text(job.created_ms)),
         ("updated", time_text(job.updated_ms)),
     ]
+    if job.waiting_tasks:
+        rows.insert(6, ("waiting", waiting_text(job)))
     if job.lost_tasks:
         text = f"{job.lost_tasks:,}, removed by retention: slipstream jobs requeue {job.job_id}"
         rows.append(("lost tasks", Marked(f"[red]{escape(text)}[/]")))

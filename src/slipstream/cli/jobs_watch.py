@@ -17,7 +17,7 @@ from rich.text import Text
 from slipstream.cli.complete import complete_job
 from slipstream.cli.jobs_service import on_a_service
 from slipstream.cli.output import EXIT_CODES, Output
-from slipstream.cli.values import size_text
+from slipstream.cli.values import size_text, time_text
 
 if TYPE_CHECKING:
     from slipstream.jobs.client import JobsClient
@@ -82,7 +82,11 @@ async def until_ended(jobs: JobsClient, output: Output, job_id: str) -> None:
         job = await _ask(jobs, output, job_id)
         if job.is_ended or job.lost_tasks:
             return
-        if job.bytes_under_way and not output.as_json and time.monotonic() - noted_at >= NOTE_EVERY_S:
+        if (
+            (job.bytes_under_way or job.waiting_tasks)
+            and not output.as_json
+            and time.monotonic() - noted_at >= NOTE_EVERY_S
+        ):
             noted_at = time.monotonic()
             output.note(f"[dim]{escape(_line(job))}: {transfer_text(job)}[/]")
         await asyncio.sleep(LOOK_S)
@@ -147,7 +151,7 @@ class _Seen:
             completed=job.resources_completed + job.resources_failed,
             failed=job.resources_failed,
             state=job.state,
-            transfer=_speed_text(job),
+            transfer=", ".join(filter(None, (_speed_text(job), waiting_text(job)))),
             remaining_s=job.remaining_s,
         )
 
@@ -158,6 +162,14 @@ def transfer_text(job: JobSnapshot) -> str:
     return _speed_text(job) + left
 
 
+def waiting_text(job: JobSnapshot) -> str:
+    """Return which host the tasks of a job wait for, and until when; "" if they wait for none."""
+    if not job.waiting_tasks:
+        return ""
+    tasks = "1 task waits" if job.waiting_tasks == 1 else f"{job.waiting_tasks:,} tasks wait"
+    return f"{tasks} for {job.waiting_host}, which asked to wait until {time_text(job.waiting_until_ms)}"
+
+
 def _speed_text(job: JobSnapshot) -> str:
     under_way = f", {size_text(job.bytes_under_way)} under way" if job.bytes_under_way else ""
     speed = f", {size_text(job.bytes_per_s)}/s" if job.bytes_per_s else ""
@@ -165,13 +177,16 @@ def _speed_text(job: JobSnapshot) -> str:
 
 
 def _standing(job: JobSnapshot) -> tuple[object, ...]:
-    return (job.state, job.resources_completed, job.resources_failed, job.resources_total, job.lost_tasks)
+    counts = (job.resources_completed, job.resources_failed, job.resources_total, job.lost_tasks)
+    return (job.state, *counts, job.waiting_host)
 
 
 def _line(job: JobSnapshot) -> str:
     failed = f", {job.resources_failed:,} failed" if job.resources_failed else ""
     lost = f", {job.lost_tasks:,} lost: slipstream jobs requeue {job.job_id}" if job.lost_tasks else ""
-    return f"{job.job_id} {job.state}: {job.resources_completed:,} of {job.resources_total:,} completed{failed}{lost}"
+    waiting = f", {waiting_text(job)}" if job.waiting_tasks else ""
+    done = f"{job.resources_completed:,} of {job.resources_total:,} completed"
+    return f"{job.job_id} {job.state}: {done}{failed}{lost}{waiting}"
 
 
 class Bar(ProgressColumn):

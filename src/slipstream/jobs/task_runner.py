@@ -174,6 +174,8 @@ class TaskRunner:
             code = failure.code
         except _Wait as wait:
             describe(active, jobs__given_back=wait.why)
+            if self.transfers is not None:
+                self.transfers.gave_back(task, host_named(task.url), wait.pause_s)
             past = Past(attempts.failed, attempts.throttled_ms)
             return GivenBack(wait.why, round(wait.pause_s * 1000), past, attempts.failed > attempts.failed_before)
         return Ended(code, size, time.perf_counter() - began_at)
@@ -214,7 +216,7 @@ class TaskRunner:
             return spool.size
 
     def _following(self, task: DownloadTask, spool: Spool) -> contextlib.AbstractContextManager[None]:
-        return NOTHING if self.transfers is None else self.transfers.following(task, spool)
+        return NOTHING if self.transfers is None else self.transfers.following(task, spool, host_named(task.url))
 
     # Downloading
 
@@ -234,7 +236,7 @@ class TaskRunner:
                 if failure.is_throttled and self._is_patient(attempts):
                     attempts.throttled += 1
                     delay_s = self._fetcher.hosts.delay_s(host_named(task.url))
-                    self._mention_retry(task, failure, attempts.made, delay_s)
+                    self._mention_wait(task, failure, attempts.made, delay_s)
                     now = time.monotonic()
                     attempts.throttled_since = attempts.throttled_since or now
                     if now - attempts.throttled_since >= THROTTLED_S_MAX:
@@ -322,15 +324,21 @@ class TaskRunner:
         asked_s = min(failure.retry_after_s or 0.0, settings.retry_after_max_ms / 1000)
         return max(backoff_s * (1 + random.random() / 2), asked_s)
 
-    def _mention_retry(self, task: DownloadTask, failure: TaskFailed, attempt: int, pause_s: float) -> None:
-        self._metrics.retries.labels(failure.code).inc()
-        self._reporter.mention(
-            task,
-            RETRY,
-            f"attempt {attempt} failed, the next is in {pause_s:.1f} s: {failure.message}",
-            {"code": failure.code, "attempts": attempt},
-            LogLevel.LOG_LEVEL_WARN,
+    def _mention_wait(self, task: DownloadTask, failure: TaskFailed, attempt: int, pause_s: float) -> None:
+        """Log an answer that uses up no attempt."""
+        self._mention_again(
+            task, failure, attempt, f"the host asked to wait; the next request is in {pause_s:.1f} s: {failure.message}"
         )
+
+    def _mention_retry(self, task: DownloadTask, failure: TaskFailed, attempt: int, pause_s: float) -> None:
+        self._mention_again(
+            task, failure, attempt, f"attempt {attempt} failed, the next is in {pause_s:.1f} s: {failure.message}"
+        )
+
+    def _mention_again(self, task: DownloadTask, failure: TaskFailed, attempt: int, text: str) -> None:
+        self._metrics.retries.labels(failure.code).inc()
+        fields = {"code": failure.code, "attempts": attempt}
+        self._reporter.mention(task, RETRY, text, fields, LogLevel.LOG_LEVEL_WARN)
 
     # Storing
 

@@ -61,7 +61,7 @@ class Worker:
             burials = Burials(bus, found.dlq.topic, reporter)
             runner = self._runner = TaskRunner(bus, settings, self._planner, fetcher, reporter, burials)
             await ensure_topics(bus, found)
-            runner.transfers = await stack.enter_async_context(Transfers(reporter).running())
+            runner.transfers = await stack.enter_async_context(Transfers(reporter, fetcher.hosts).running())
             runner.controls = await stack.enter_async_context(
                 Controls(bus, found.control.topic, runner.stop_cancelled).running()
             )

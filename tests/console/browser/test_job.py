@@ -46,9 +46,11 @@ def test_it_is_watched_to_its_end(open_page: OpenPage, held: Site) -> None:
 
 
 def test_bytes_are_shown_while_a_file_is_under_way(open_page: OpenPage, held: Site) -> None:
-    job = held.job({"cat": "/ok/2048", "film": "/hang-body/film"})
+    late = held.files.url("/retry-after/20/late").replace("127.0.0.1", "127.0.0.2")
+    job = held.job({"cat": "/ok/2048", "film": "/hang-body/film", "late": late})
     progress = open_page(held.base, f"#/jobs/{job}").get_by_role("region", name="progress")
     expect(progress).to_contain_text("2.0 KiB stored, 6 B under way")
+    expect(progress).to_contain_text("1 task waits for 127.0.0.2, which asked to wait until 20")
 
 
 def test_the_log_is_filtered_by_level_and_words(open_page: OpenPage, site: Site) -> None:

@@ -1,7 +1,7 @@
 // How far a job is: stored, failed, and the rest.
 
 import { h } from "../lib/dom.js";
-import { bytes, count, span } from "../lib/format.js";
+import { bytes, count, exact, plural, span } from "../lib/format.js";
 import { bar } from "./bar.js";
 
 const STATES = {
@@ -32,16 +32,22 @@ export function progress(job) {
   );
 }
 
-/** The bytes of a job, and while something is under way its speed and the time that is left. */
+/** The bytes of a job, while something is under way its speed and the time that is left, and the host it waits for. */
 export function transferWords(job) {
   return [
     job.bytes_stored ? `${bytes(job.bytes_stored)} stored` : "",
     job.bytes_under_way ? `${bytes(job.bytes_under_way)} under way` : "",
     job.bytes_per_s ? `${bytes(job.bytes_per_s)}/s` : "",
     Number.isInteger(job.remaining_s) ? `about ${span(job.remaining_s * 1000)} left` : "",
+    job.waiting_tasks ? waitingWords(job) : "",
   ]
     .filter(Boolean)
     .join(", ");
+}
+
+function waitingWords(job) {
+  const verb = job.waiting_tasks === 1 ? "waits" : "wait";
+  return `${plural(job.waiting_tasks, "task")} ${verb} for ${job.waiting_host}, which asked to wait until ${exact(job.waiting_until_ms)}`;
 }
 
 export function progressWords(job) {
