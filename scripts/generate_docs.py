@@ -236,12 +236,13 @@ _COMMAND_LINE = """\
 
 <!-- Written by scripts/generate_docs.py from slipstream/cli: change it there. -->
 
-`slipstream up` runs everything; `slipstream serve` a broker alone, whose options are the [settings](configuration.md).
-The other commands talk to what runs: a broker, at `--server URL` or `SLIPSTREAM_URL`, by default
-`http://127.0.0.1:8080`; those of `bus` to a message bus, those of `slip` to the store that routers and workers share,
-at `--store` or `SLIP_STORE`, those of `jobs` to the service of download jobs, at `--service` or `JOBS_URL`, by default
-`http://127.0.0.1:8090`, with `--token` or `JOBS_TOKEN` where it asks for one. Those of `table` look into the folder of
-the [tables](tables.md), at `--tables` or `PIPELINE_TABLES`, by default `slipstream-data/tables`.
+`slipstream up` runs everything; `slipstream serve` a broker alone, whose options are the
+[settings](configuration.md). The other commands talk to what runs: a broker, at `--server URL` or `SLIPSTREAM_URL`,
+by default [the server that runs here](bus.md#which-engine); those of `bus` to a message bus, those of `slip` to the
+store that routers and workers share, at `--store` or `SLIP_STORE`, those of `jobs` to the service of download jobs,
+at `--service` or `JOBS_URL`, by default `http://127.0.0.1:8090`, with `--token` or `JOBS_TOKEN` where it asks for
+one. Those of `table` look into the folder of the [tables](tables.md), at `--tables` or `PIPELINE_TABLES`, by default
+`slipstream-data/tables`. If `SLIPSTREAM_DATA` is set, store and tables are by default in that directory.
 
 - `--json` answers with JSON on stdout, one document or one line for each message, and says everything else on stderr.
 - Exit codes: 0 done, 1 refused or not all done, 2 typed wrongly, 3 there is no such thing, 4 it does not fit the state

@@ -21,6 +21,9 @@ Each part reads its settings from the environment; many commands take the most i
 what is typed wins. A value that makes no sense is named with its variable, and nothing starts. An empty variable says
 nothing. Switches are `true` or `false`; times end in `_MS` and are milliseconds, sizes in `_BYTES`.
 
+Files whose default is below `slipstream-data` are below `SLIPSTREAM_DATA` instead if that is set: with
+`SLIPSTREAM_DATA=/srv/data` the store of slips is `/srv/data/slips.db`.
+
 The broker has [settings of its own](configuration.md), which are options, variables and keys of a file. The part that
 uses the embedded broker takes those, too.
 """

@@ -11,6 +11,9 @@ import msgspec
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+DATA = "slipstream-data"
+"""The usual data directory."""
+
 
 def variable(name: str, text: str, *, secret: bool = False, **limits: Any) -> msgspec.Meta:
     """The annotation of a field. What is secret is not repeated by errors."""
@@ -53,7 +56,9 @@ def load(
     reasons: Mapping[str, str] | None = None,
 ) -> T:
     """What is given by name, over what the environment says, over the defaults. An empty variable says nothing. Raises
-    what `refuse` makes of the reason; `reasons` has better words for some settings."""
+    what `refuse` makes of the reason; `reasons` has better words for some settings.
+
+    Files that are by default below `slipstream-data` are below `SLIPSTREAM_DATA` if that names another directory."""
     environment = os.environ if environment is None else environment
     infos = {info.name: info for info in describe(kind)}
     values: dict[str, Any] = {}
@@ -66,9 +71,12 @@ def load(
             reason = (reasons or {}).get(info.name) or _reason(error, value)
             raise refuse(f"{info.variable if info.secret else what}: {reason}") from error
 
+    data = environment.get("SLIPSTREAM_DATA", "").strip().rstrip("/")
     for info in infos.values():
         if text := environment.get(info.variable, "").strip():
             values[info.name] = check(info, _word(info, text), f"{info.variable}={text!r:.80}")
+        elif data and not data.startswith(":memory:") and str(info.default).startswith(f"{DATA}/"):
+            values[info.name] = data + info.default.removeprefix(DATA)
     for name, value in given.items():
         if name not in infos:
             raise refuse(f"{whose} has no setting {name!r}; there are {', '.join(infos)}")

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
 from slipstream.api.server import ServerInfo
 from slipstream.bus import BusSettings, BusUnavailable, discovery, load_settings, open_bus
+from slipstream.cli import main
 from slipstream.store.lock import DirectoryLock
 from tests.client.loop import in_loop
 from tests.conftest import StartServer
@@ -39,7 +41,10 @@ def test_the_server_on_the_data_directory_is_found_until_it_stops(tmp_path: Path
     settings = load_settings({}, where)
     assert (settings.driver, settings.url) == ("http", server.base)
     assert usual(AWAY, tmp_path).url == server.base
+    assert CliRunner().invoke(main, ["topic", "list"], env=where).exit_code == 0, "commands of a broker look there too"
     server.crash()
+    ended = CliRunner().invoke(main, ["topic", "list"], env=where)
+    assert (ended.exit_code, f"no server runs on {tmp_path} (SLIPSTREAM_DATA)" in ended.stderr) == (5, True)
     assert load_settings({}, where).driver == "embedded", "the address that it left in the directory is no server"
     server.start()
     assert load_settings({}, where).url == server.base

@@ -10,7 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from slipstream.cli import main
 from slipstream.cli.demo_tables import questions
 from slipstream.client import Client
 from slipstream.demo.orders import BAD, TOPIC
@@ -21,6 +23,7 @@ from slipstream.up import PartsFile, board
 from slipstream.up.ports import free_port
 from tests.cli.platform import plain_environment, platform
 from tests.program import PATIENCE_S, Program
+from tests.server_process import ServerProcess
 from tests.up.supervised import until_gone
 
 LIGHT = ("--without", "pipeline", "--without", "console")
@@ -160,6 +163,14 @@ def test_where_a_part_is_missing_it_says_which(tmp_path: Path) -> None:
         assert said.process.returncode == 1
         assert "`slipstream up` runs without slips, which this needs" in said.said
         assert up.interrupt() == 0
+
+
+def test_beside_a_named_broker_it_starts_no_platform_of_its_own(tmp_path: Path, shared: ServerProcess) -> None:
+    ended = CliRunner().invoke(main, ["demo", "--data", str(tmp_path)], env={"SLIPSTREAM_URL": shared.base})
+    assert ended.exit_code == 1
+    assert f"a broker answers at {shared.base} (SLIPSTREAM_URL), and nothing at " in ended.stderr
+    assert "--data or SLIPSTREAM_DATA" in ended.stderr
+    assert board.read(tmp_path / "up" / "parts.json") is None
 
 
 def test_what_it_starts_and_cannot_is_said_in_its_words(tmp_path: Path) -> None:

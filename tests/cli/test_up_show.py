@@ -22,6 +22,7 @@ PARTS = [
     Part(name="pipeline", command=("x",), url="http://127.0.0.1:8072", patience="it takes a while"),
 ]
 URL = "http://127.0.0.1:8080/"
+EXPORTS = {"SLIPSTREAM_DATA": "/srv/my data", "JOBS_URL": "http://127.0.0.1:9090"}
 
 
 class Terminal:
@@ -32,7 +33,7 @@ class Terminal:
         console = Console(file=self._out, force_terminal=is_terminal, width=100, no_color=True, highlight=False)
         self.page = TextPage(console, [part.name for part in PARTS])
         self.panel = Panel(console, self.page, PARTS) if is_terminal else None
-        self.show = UpShow(self.page, PARTS, URL, self.panel)
+        self.show = UpShow(self.page, PARTS, URL, EXPORTS, self.panel)
 
     @property
     def text(self) -> str:
@@ -88,23 +89,10 @@ def test_once_everything_runs_there_is_a_table_and_lines_are_shown(terminal: Ter
     assert "PART      WHERE                  STATE" in terminal.text
     assert "pipeline  http://127.0.0.1:8072  stopped" in terminal.text
     assert f"open {URL}" in terminal.text
+    exported = "export SLIPSTREAM_DATA='/srv/my data' JOBS_URL=http://127.0.0.1:9090\n"
+    assert f"for commands in other terminals: {exported}" in terminal.text
     terminal.show.said("broker", "somebody came")
     assert "broker   | somebody came" in terminal.text
-
-
-def test_who_types_commands_is_told_where_the_parts_are_if_not_where_they_usually_are() -> None:
-    assert "export" not in started(PARTS)
-    moved = [Part(name="jobs", command=("x",), url="http://127.0.0.1:9090"), *PARTS]
-    assert "for commands in other terminals: export JOBS_URL=http://127.0.0.1:9090\n" in started(moved)
-
-
-def started(parts: list[Part]) -> str:
-    out = io.StringIO()
-    page = TextPage(Console(file=out, width=100, highlight=False), [part.name for part in parts])
-    UpShow(page, parts, URL, None).started(
-        [PartStatus(name=part.name, state="running", url=part.url) for part in parts]
-    )
-    return out.getvalue()
 
 
 def test_a_part_that_comes_back_and_one_that_does_not_end_are_said(terminal: Terminal) -> None:
@@ -170,7 +158,7 @@ from slipstream.cli.up_show import open_show
 from slipstream.up import Part, Supervisor, load_settings
 
 part = Part(name="broker", command=(sys.executable, "-u", "-c", sys.argv[2]))
-with open_show([part], sys.argv[3], "") as show:
+with open_show([part], sys.argv[3], "", {}) as show:
     sys.exit(asyncio.run(Supervisor([part], Path(sys.argv[1]), load_settings({}), show).run()))
 """
 
@@ -203,7 +191,7 @@ def test_a_reader_who_does_not_read_stops_neither_the_parts_nor_their_end(tmp_pa
 
 def test_for_machines_a_line_is_an_object_with_its_part() -> None:
     out = io.StringIO()
-    show = UpShow(JsonPage(out), PARTS, URL, None)
+    show = UpShow(JsonPage(out), PARTS, URL, EXPORTS, None)
     show.said("broker", '{"level": "info", "msg": "listening"}')
     show.said("broker", "no JSON")
     show.said("broker", "[1]")

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from slipstream.up import Part
-from slipstream.up.plan import OPTIONAL, PORTS, Choices, console_url, hosts_of, plan
+from slipstream.up.plan import OPTIONAL, PORTS, Choices, console_url, exports, hosts_of, plan
 
 DATA = Path("/srv/data")
 
@@ -87,6 +87,21 @@ def test_the_console_is_where_the_broker_is_and_on_nats_where_it_is_itself() -> 
     assert console_url(choices) == "http://127.0.0.1:8080/"
     assert console_url(replace(choices, bus="nats")) == "http://127.0.0.1:8070/"
     assert console_url(replace(choices, bus="nats", without=frozenset({"console"}))) == ""
+
+
+def test_commands_are_told_the_directory_and_the_addresses_that_are_not_the_usual_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    here = Choices(data=Path("data"), ports=PORTS)
+    data = {"SLIPSTREAM_DATA": str(tmp_path / "data")}
+    assert exports(here) == data
+    moved = replace(here, ports={**PORTS, "broker": 9000, "jobs": 9090})
+    assert exports(moved) == data | {"SLIPSTREAM_URL": "http://127.0.0.1:9000", "JOBS_URL": "http://127.0.0.1:9090"}
+    assert exports(replace(moved, without=frozenset({"jobs"}))).keys() == {"SLIPSTREAM_DATA", "SLIPSTREAM_URL"}
+    nats = replace(here, bus="nats", nats_url="nats://127.0.0.1:4333")
+    assert exports(nats) == data | {"MESSAGE_BUS_DRIVER": "nats"}
+    assert exports(replace(nats, nats_server="nats-server"))["NATS_URL"] == "nats://127.0.0.1:4333"
 
 
 def test_parts_that_listen_elsewhere_are_asked_there() -> None:

@@ -25,11 +25,12 @@ def complete_group(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 
 def _complete(ctx: click.Context, incomplete: str, topic: str | None) -> list[CompletionItem]:
+    from slipstream.cli.output import server_url  # noqa: PLC0415
     from slipstream.client import Client, SlipstreamError  # noqa: PLC0415
 
-    url = ctx.params.get("server") or ctx.params.get("url") or os.environ.get("SLIPSTREAM_URL")
+    named = ctx.params.get("server") or ctx.params.get("url") or os.environ.get("SLIPSTREAM_URL")
     try:
-        with Client(url, timeout_ms=1_000, retry_for_ms=0) as client:
+        with Client(server_url(named), timeout_ms=1_000, retry_for_ms=0) as client:
             if topic is None:
                 names = [each.name for each in client.topics()]
             else:

@@ -110,11 +110,24 @@ def _place(parts: list[PartStatus], tables: Path) -> Place:
 
 
 async def _usual(tables: Path) -> Place | None:
-    """At the addresses that everybody has who said nothing else."""
-    broker = os.environ.get("SLIPSTREAM_URL", "").strip() or _local("broker")
+    """Find the parts at the usual addresses, or at those of the environment; None if nothing runs there.
+
+    Raises SceneFailed if the broker that SLIPSTREAM_URL names answers without the others: a second platform beside it,
+    with other data, is not what the user expects."""
+    named = os.environ.get("SLIPSTREAM_URL", "").strip()
+    broker = named or _local("broker")
     jobs = os.environ.get("JOBS_URL", "").strip() or _local("jobs")
     asked = [broker + READY, f"{jobs}{READY}", _local("slips") + READY, _local("downloads") + READY]
-    if not all(await asyncio.gather(*map(answers, asked))):
+    answered = await asyncio.gather(*map(answers, asked))
+    if named and answered[0] and not all(answered):
+        missing = ", ".join(
+            url.removesuffix(READY) for url, is_there in zip(asked, answered, strict=True) if not is_there
+        )
+        raise SceneFailed(
+            f"a broker answers at {named} (SLIPSTREAM_URL), and nothing at {missing}: name the data directory of its "
+            "`slipstream up` with --data or SLIPSTREAM_DATA, or unset SLIPSTREAM_URL to start another platform"
+        )
+    if not all(answered):
         return None
     pipeline = await answers(_local("pipeline") + READY)
     has_console = await answers(_local("console") + READY)

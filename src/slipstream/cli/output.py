@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slipstream.api import DeadLetterItem, FetchedMessage, LogMessage
+from slipstream.variables import DATA
 
 NOT_ALL_DONE, NOT_FOUND, CONFLICT, UNREACHABLE, OVERLOADED, INTERRUPTED = 1, 3, 4, 5, 6, 130
 
@@ -168,20 +169,39 @@ def speaks(command: CommandT) -> CommandT:
         "-s",
         "--server",
         envvar="SLIPSTREAM_URL",
-        default="http://127.0.0.1:8080",
-        show_default=True,
-        help="Address of the server; also SLIPSTREAM_URL.",
+        help="Address of the server; also SLIPSTREAM_URL. By default the server that runs here.",
     )
     @click.option("--json", "as_json", is_flag=True, help="Answer with JSON, for machines.")
     @functools.wraps(command)
-    def run(*args: Any, server: str, as_json: bool, **kwargs: Any) -> None:
+    def run(*args: Any, server: str | None, as_json: bool, **kwargs: Any) -> None:
         with answering(as_json, client_exit_code, client_advice) as output:
             from slipstream.client import Client  # noqa: PLC0415 - --help needs no client; who waits may press Ctrl-C
 
-            with Client(server, retry_for_ms=RETRY_FOR_MS) as client:
+            with Client(server_url(server), retry_for_ms=RETRY_FOR_MS) as client:
                 command(client, output, *args, **kwargs)
 
     return run  # type: ignore[return-value]
+
+
+def server_url(named: str | None) -> str:
+    """Return the address of the server for a command: the one that is named, or else the server that runs here.
+
+    The rule is that of the bus (`slipstream.bus.discovery`), without the embedded broker: raises ConnectionFailed if
+    no server runs on the directory that SLIPSTREAM_DATA names."""
+    if named:
+        return named
+    from slipstream.client import ConnectionFailed  # noqa: PLC0415 - as above
+    from slipstream.client.async_client import DEFAULT_URL  # noqa: PLC0415
+
+    directory = os.environ.get("SLIPSTREAM_DATA", "").strip()
+    if (Path(directory or DATA) / "LOCK").exists():
+        from slipstream.store.lock import holder_address  # noqa: PLC0415 - it loads the store
+
+        if address := holder_address(Path(directory or DATA)):
+            return address
+    if directory:
+        raise ConnectionFailed(f"no server runs on {directory} (SLIPSTREAM_DATA)", sent=False)
+    return DEFAULT_URL
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from rich.markup import escape
 
 from slipstream.cli.output import UNREACHABLE, Output, answering
 from slipstream.extras import install_command, is_installed
-from slipstream.up.plan import EXTRA_OF, HOST, OPTIONAL, PORTS, Choices, console_url, hosts_of, plan
+from slipstream.up.plan import EXTRA_OF, HOST, OPTIONAL, PORTS, Choices, console_url, exports, hosts_of, plan
 
 EXIT_CODES = """[bold]Exit codes:[/] 0 stopped as asked, 1 a part had to be killed, 2 a setting makes no sense,
 3 another process uses the data directory, 4 it is damaged, 5 a port is in use, or what is needed is not there,
@@ -110,7 +110,7 @@ def up(without: tuple[str, ...], bus: str, data: Path, log_format: str, **ports:
             given = {name.removesuffix("_port"): port for name, port in ports.items()}
             choices = choose(data, bus, without, given, log_format, output)
             parts = plan(choices, os.environ)
-            with open_show(parts, log_format, console_url(choices)) as show:
+            with open_show(parts, log_format, console_url(choices), exports(choices)) as show:
                 sys.exit(asyncio.run(Supervisor(parts, data / "up", settings, show, lock=lock).run()))
 
 

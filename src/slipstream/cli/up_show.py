@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import shlex
 import sys
 import time
 from collections import deque
@@ -22,7 +23,6 @@ from rich.text import Text
 from slipstream.cli.output import WIDE, counted, one_line
 from slipstream.cli.unblocked import unblocked
 from slipstream.up.part import Part, PartStatus, State
-from slipstream.up.plan import HOST, PORTS
 
 COLOURS = ("cyan", "green", "magenta", "blue", "bright_cyan", "bright_magenta", "bright_blue")
 """Of names; yellow and red are for trouble."""
@@ -41,18 +41,18 @@ STYLES: Mapping[State, str] = {
 
 
 @contextlib.contextmanager
-def open_show(parts: Sequence[Part], log_format: str, console_url: str) -> Iterator[UpShow]:
-    """For machines, for a terminal, or for a file. Somebody who has stopped reading, with Ctrl-S or in `less`, is not
-    waited for: the parts would have to wait as well."""
+def open_show(parts: Sequence[Part], log_format: str, console_url: str, exports: Mapping[str, str]) -> Iterator[UpShow]:
+    """Show the parts on a terminal, in a file or as JSON. A reader that has stopped (Ctrl-S, `less`) is not waited
+    for, because the parts would have to wait too. `exports` are the variables for commands in other terminals."""
     with unblocked(sys.stdout) as file:
         if log_format == "json":
-            yield UpShow(JsonPage(file, lambda: file.is_behind), parts, console_url, None)
+            yield UpShow(JsonPage(file, lambda: file.is_behind), parts, console_url, exports, None)
             return
         console = Console(file=file, highlight=False, width=None if file.isatty() else WIDE)
         page = TextPage(console, [part.name for part in parts], lambda: file.is_behind)
         panel = Panel(console, page, parts) if file.isatty() else None
         try:
-            yield UpShow(page, parts, console_url, panel)
+            yield UpShow(page, parts, console_url, exports, panel)
         finally:
             if panel is not None:
                 panel.close()
@@ -117,11 +117,18 @@ class JsonPage(Page):
 class UpShow:
     """Hears what happens, and puts it into words."""
 
-    def __init__(self, page: TextPage | JsonPage, parts: Sequence[Part], console_url: str, panel: Panel | None) -> None:
+    def __init__(
+        self,
+        page: TextPage | JsonPage,
+        parts: Sequence[Part],
+        console_url: str,
+        exports: Mapping[str, str],
+        panel: Panel | None,
+    ) -> None:
         self._page = page
         self._panel = panel
         self._console_url = console_url
-        self._parts = parts
+        self._exports = exports
         self._patience = {part.name: part.patience for part in parts}
         self._told: dict[str, tuple[State, str]] = {}
         self._began: dict[str, float] = {}
@@ -225,23 +232,13 @@ class UpShow:
     def _invitation(self) -> Iterator[RenderableType]:
         if self._console_url:
             yield Text.assemble("open ", (self._console_url, "bold underline"))
-        if elsewhere := _elsewhere(self._parts):
-            yield Text.assemble("for commands in other terminals: ", (f"export {elsewhere}", "bold"))
+        names = " ".join(f"{name}={shlex.quote(value)}" for name, value in self._exports.items())
+        yield Text.assemble("for commands in other terminals: ", (f"export {names}", "bold"))
         yield Text("slipstream demo, in another terminal, gives it something to do; Ctrl-C stops it", "dim")
         yield ""
 
     def _up(self, text: str, style: str = "") -> None:
         self._page.line(SUPERVISOR, text, style)
-
-
-def _elsewhere(parts: Sequence[Part]) -> str:
-    """What commands have to be told, where a part is not at its usual address."""
-    urls = {part.name: part.url for part in parts}
-    usual = {name: f"http://{HOST}:{port}" for name, port in PORTS.items()}
-    names = {"SLIPSTREAM_URL": "broker", "JOBS_URL": "jobs"}
-    return " ".join(
-        f"{name}={urls[part]}" for name, part in names.items() if urls.get(part, usual[part]) != usual[part]
-    )
 
 
 class Panel:

@@ -74,7 +74,10 @@ async def existing_store(url: str) -> AsyncIterator[Store]:
         if path == ":memory:":
             raise InvalidSlip("a store in memory is inside the process that uses it: there is nothing to see from here")
         if not await asyncio.to_thread(Path(path).exists):
-            raise StoreMissing(f"there is no store {path}: name that of the application with --store or SLIP_STORE")
+            raise StoreMissing(
+                f"there is no store {path}: name the application's with --store or SLIP_STORE, or its data directory "
+                "with SLIPSTREAM_DATA"
+            )
     async with open_store(url) as store:
         yield store
 

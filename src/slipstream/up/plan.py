@@ -90,6 +90,20 @@ def console_url(choices: Choices) -> str:
     return "" if "console" in choices.without else f"{_url(choices, 'console')}/"
 
 
+def exports(choices: Choices) -> dict[str, str]:
+    """Return the variables that commands in another directory need to find what runs."""
+    found = {"SLIPSTREAM_DATA": str(choices.data.absolute())}
+    if choices.bus == "nats":
+        found["MESSAGE_BUS_DRIVER"] = "nats"
+    if choices.nats_server:
+        found["NATS_URL"] = choices.nats_url
+    for variable, name in {"SLIPSTREAM_URL": "broker", "JOBS_URL": "jobs"}.items():
+        runs = name not in choices.without and not (name == "broker" and choices.bus == "nats")
+        if runs and (url := _url(choices, name)) != f"http://{HOST}:{PORTS[name]}":
+            found[variable] = url
+    return found
+
+
 def _url(choices: Choices, name: str) -> str:
     host = choices.hosts.get(name, HOST)
     return f"http://{f'[{host}]' if ':' in host else host}:{choices.ports[name]}"
