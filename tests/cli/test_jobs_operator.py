@@ -371,7 +371,7 @@ def test_where_nobody_answers_it_is_said_and_exit_code_5(shared: ServerProcess) 
     for command in (["health"], ["list"], ["status", "x"], ["logs", "x"], ["replay", "--all"]):
         assert "no service answers at http://127.0.0.1:9" in nobody.refused(*command, expect=5)
     assert "no service answers" in Jobs("nonsense").refused("health", expect=5)
-    assert "is no service of jobs: set JOBS_URL" in Jobs(shared.base).refused("list", expect=3)
+    assert "is no service of jobs: set JOBS_URL" in Jobs(shared.base).refused("list", expect=5)
 
 
 def test_a_token_is_asked_for_and_too_many_jobs_have_to_wait(tmp_path: Path, web: Web) -> None:

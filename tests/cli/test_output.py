@@ -12,6 +12,7 @@ import pytest
 from slipstream import client
 from slipstream.cli.output import Output, client_exit_code, payload_text, warn_if
 from tests.cli.commands import Commands
+from tests.cli.job_site import web_server
 from tests.conftest import StartServer
 
 
@@ -25,14 +26,27 @@ def test_no_server_is_5_and_says_what_to_do(cli: Commands) -> None:
     assert result.stdout == ""
 
 
-def test_an_address_that_is_none_is_said(cli: Commands) -> None:
-    assert "Error" in cli.run("topic", "list", "--server", "ftp://nowhere", expect=1).stderr
+def test_an_address_that_is_none_is_typed_wrongly(cli: Commands) -> None:
+    assert "Error" in cli.run("topic", "list", "--server", "ftp://nowhere", expect=2).stderr
+    said = cli.run("topic", "list", "--server", "127.0.0.1:18510", expect=2).stderr
+    assert "did you mean http://127.0.0.1:18510?" in said
+
+
+def test_another_program_at_the_address_is_5(cli: Commands) -> None:
+    base = cli.server.base
+    with web_server() as other:
+        said = cli.run("topic", "list", "--server", other.url, expect=5).stderr
+    assert "something that is not a Slipstream broker answers at" in said
+    assert (
+        f"{base} answered 404, and is no service of jobs" in cli.run("jobs", "list", "--service", base, expect=5).stderr
+    )
 
 
 def test_each_kind_of_trouble_has_its_code() -> None:
     kinds = (client.NotFound, client.Conflict, client.Unavailable, client.ConnectionFailed, client.Overloaded)
     assert [client_exit_code(kind("why")) for kind in kinds] == [3, 4, 5, 5, 6]
-    assert client_exit_code(client.InvalidArgument("why")) == 1
+    assert client_exit_code(client.InvalidArgument("why", status=400, code="INVALID_ARGUMENT")) == 1
+    assert client_exit_code(client.NotFound("why", status=404, code="NOT_FOUND")) == 3
     assert client_exit_code(ValueError("a fault of ours")) is None
 
 

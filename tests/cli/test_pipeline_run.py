@@ -88,6 +88,6 @@ def test_topics_that_are_no_expression_are_said(cli: Commands, tmp_path: Path) -
 
 
 def test_an_address_of_no_server_is_said(cli: Commands, tmp_path: Path) -> None:
-    refused = cli.run("pipeline", "run", "--once", "--server", "ftp://x", "--tables", str(tmp_path), expect=1)
+    refused = cli.run("pipeline", "run", "--once", "--server", "ftp://x", "--tables", str(tmp_path), expect=2)
     assert "'ftp://x' is no address of a server" in refused.stderr
     assert "Traceback" not in refused.stderr

@@ -51,10 +51,12 @@ def on_a_service(command: CommandT) -> CommandT:
 
 
 def exit_code(error: Exception) -> int | None:
-    from slipstream.jobs.client import ServiceError, ServiceUnreachable  # noqa: PLC0415
+    from slipstream.jobs.client import STRANGER, ServiceError, ServiceUnreachable  # noqa: PLC0415
     from slipstream.jobs.errors import InvalidJobs, JobsError  # noqa: PLC0415
 
     if isinstance(error, ServiceError):
+        if error.code == STRANGER:
+            return UNREACHABLE
         return STATUS_CODES.get(error.status, 1)
     codes: list[tuple[type[Exception], int]] = [
         (ServiceUnreachable, UNREACHABLE),

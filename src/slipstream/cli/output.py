@@ -8,8 +8,9 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from http import HTTPStatus
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import rich_click as click
@@ -21,6 +22,9 @@ from rich.text import Text
 
 from slipstream.api import DeadLetterItem, FetchedMessage, LogMessage
 from slipstream.variables import DATA
+
+if TYPE_CHECKING:
+    from slipstream.client import SlipstreamError
 
 NOT_ALL_DONE, NOT_FOUND, CONFLICT, UNREACHABLE, OVERLOADED, INTERRUPTED = 1, 3, 4, 5, 6, 130
 
@@ -242,6 +246,10 @@ def client_exit_code(error: Exception) -> int | None:
     """For what a client of a server raises."""
     from slipstream import client  # noqa: PLC0415
 
+    if isinstance(error, client.SlipstreamError) and _is_of_a_stranger(error):
+        return UNREACHABLE
+    if isinstance(error, client.InvalidArgument) and not error.status:
+        return 2  # the client refused it, and asked no server
     codes: list[tuple[type[Exception], int]] = [
         (client.NotFound, NOT_FOUND),
         (client.Conflict, CONFLICT),
@@ -252,6 +260,12 @@ def client_exit_code(error: Exception) -> int | None:
         (OSError, 1),  # a disk that is full, most of all
     ]
     return next((code for kind, code in codes if isinstance(error, kind)), None)
+
+
+def _is_of_a_stranger(error: SlipstreamError) -> bool:
+    """Return whether something answered that is not a Slipstream broker: brokers name each refusal with a code."""
+    status = error.status
+    return not error.code and (0 < status < HTTPStatus.BAD_REQUEST or status in (404, 405))
 
 
 def client_advice(error: Exception) -> str:

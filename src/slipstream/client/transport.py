@@ -57,7 +57,9 @@ class Transport:
         self.shown = re.sub("(^|//)[^/@]*@", r"\1", self.url)
         """For errors, which end up in logs: without the name and password it may carry."""
         if not url.startswith(("http://", "https://")):
-            raise self._no_address("it begins with http:// or https://")
+            raise self._no_address(
+                "it begins with http:// or https://" + ("" if "://" in url else f"; did you mean http://{self.shown}?")
+            )
         try:
             parsed = URL(url, encoded=True)
             parsed.port  # noqa: B018 - looked at, or it is not checked

@@ -27,6 +27,8 @@ ANSWER_S = 10.0
 """How long the service may be silent after a question about jobs or its health, in seconds; as long as the broker."""
 WORK_S = 120.0
 """How long it may be silent after all other requests, in seconds: they wait for the bus, the storage or a whole log."""
+STRANGER = "UNKNOWN"
+"""The code of an answer that is not from a service of jobs."""
 COMPRESS_BYTES = 64 * 1024
 """A manifest from this size on is sent as gzip."""
 
@@ -280,4 +282,4 @@ def _refusal(status: int, body: bytes, url: str) -> ServiceError:
 
 
 def _stranger(status: int, url: str) -> ServiceError:
-    return ServiceError(status, "UNKNOWN", f"{url} answered {status}, and is no service of jobs: set JOBS_URL")
+    return ServiceError(status, STRANGER, f"{url} answered {status}, and is no service of jobs: set JOBS_URL")
