@@ -261,6 +261,9 @@ def test_an_engine_that_is_away_is_a_problem_of_the_connection(variable: dict[st
     said = run("doctor", variables=away, expect=5).stdout
     assert "problem connection: " in said
     assert said.splitlines()[-1] == f"1 problem on {driver}"
+    if driver == "http":
+        said = run("doctor", variables={**away, "MESSAGE_BUS_DRIVER": ""}, expect=5).stdout
+        assert "engine: http, because SLIPSTREAM_URL is set\n" in said, "which says of no server that it runs"
     assert json.loads(run("doctor", "--json", variables=away, expect=5).stdout)["verdict"] == "problem"
 
 

@@ -286,7 +286,10 @@ async def _with_engine(settings: BusSettings, is_named: bool, found: AsyncIterat
 
     if not is_named:
         why = "no server runs here" if settings.driver == "embedded" else f"a server runs at {settings.url}"
-        yield Finding("ok", "engine", f"{settings.driver}, because MESSAGE_BUS_DRIVER is not set and {why}")
+        why = f"MESSAGE_BUS_DRIVER is not set and {why}"
+        if os.environ.get("SLIPSTREAM_URL", "").strip():
+            why = "SLIPSTREAM_URL is set"
+        yield Finding("ok", "engine", f"{settings.driver}, because {why}")
     async for finding in found:
         yield finding
 

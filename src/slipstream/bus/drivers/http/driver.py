@@ -77,7 +77,9 @@ class HttpDriver:
             if isinstance(trouble, BusUnavailable):
                 reason = str(error).removesuffix("; is the server running there?")
                 raise type(trouble)(f"{reason}; {ADVICE}") from error
-            raise BusUnavailable(f"{transport.shown} is no Slipstream server: {error}; {ADVICE}") from error
+            is_of_a_broker = error.code or not error.status
+            what = str(error) if is_of_a_broker else f"it answered GET /v2/topics with {error.status}"
+            raise BusUnavailable(f"{transport.shown} is no Slipstream server: {what}; {ADVICE}") from error
 
     async def close(self) -> None:
         for poster in self._posters.values():
