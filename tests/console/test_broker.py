@@ -23,10 +23,11 @@ async def test_a_stream_that_lets_its_lease_run_out_is_a_problem() -> None:
         query = {"topic": "orders", "group": "billing", "owner": "silent", "lease_ms": "1000"}
         async with contextlib.aclosing(source.samples(100)) as samples:
 
-            async def found() -> list[str]:
+            async def found() -> list[tuple[str, str]]:
                 stats = await anext(samples)
                 groups, _ = Watch().see(stats)
-                return [each.text for each in problems(Seen(now_ms=stats.time_ms, groups=groups), Thresholds())]
+                seen = Seen(now_ms=stats.time_ms, groups=groups)
+                return [(each.text, each.detail) for each in problems(seen, Thresholds())]
 
             with http.stream("GET", "/v1/consume", params=query) as response:
                 lines = response.iter_lines()  # closes the stream when it is forgotten
@@ -35,5 +36,7 @@ async def test_a_stream_that_lets_its_lease_run_out_is_a_problem() -> None:
                 broker.advance(seconds=10)
                 while not (texts := await found()):
                     pass  # a sample from before
-                assert texts == ["group billing of orders: its only consumer is parked"]
+                ((text, detail),) = texts
+                assert text.startswith("group billing of orders: its only consumer is parked")
+                assert detail.startswith("the leases of silent ran out without one ack; it gets no messages until")
         await source.close()

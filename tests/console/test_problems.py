@@ -152,11 +152,18 @@ def test_a_group_with_a_poison_message_may_be_behind_as_well() -> None:
 
 
 def test_a_parked_consumer_is_shown() -> None:
-    one = only(groups=(group(lag=3, in_flight=3, consumers=2, parked=1),))
+    one = only(groups=(group(lag=3, in_flight=3, consumers=2, parked=1, parked_owner="w-1"),))
     assert (one.level, one.text) == ("warning", "group enrichers of tasks.enrich: 1 of 2 consumers is parked")
-    assert "until they ack, extend or reconnect" in one.detail
+    assert one.detail == (
+        "the leases of w-1 ran out without one ack; it gets no messages until it acks, extends or reconnects: "
+        "restart it"
+    )
+    two = only(groups=(group(lag=3, in_flight=3, consumers=3, parked=2, parked_owner="w-1"),))
+    assert "without one ack, w-1 for one; they get no messages until they ack" in two.detail
     alone = only(groups=(group(lag=3, in_flight=3, consumers=1, parked=1),))
     assert (alone.level, alone.text) == ("error", "group enrichers of tasks.enrich: its only consumer is parked")
+    still = only(groups=(group(lag=3, consumers=1, parked=1, still_ms=9 * MINUTE_MS, oldest_ms=9 * MINUTE_MS),))
+    assert still.text == "group enrichers of tasks.enrich: its only consumer is parked, 3 waiting", "and no second item"
 
 
 @pytest.mark.parametrize(
@@ -376,7 +383,7 @@ def test_every_problem_has_a_key_of_its_own() -> None:
             Part(name="slips", state="stopped", since_ms=NOW_MS),
         ),
         groups=(
-            group(lag=5, consumers=1, parked=1, worst=worst(4), still_ms=10 * MINUTE_MS),
+            group(lag=5, consumers=2, parked=1, worst=worst(4), still_ms=10 * MINUTE_MS),
             group(group="other", lag=5, paused=True),
         ),
         dead_letters=(DeadLettersSeen(topic="orders", total=1), DeadLettersSeen(topic="parcels", total=1)),

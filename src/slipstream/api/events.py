@@ -34,6 +34,8 @@ class GroupStats(msgspec.Struct, frozen=True):
     done: int = 0
     """Messages that are finished, or that retention has removed: it is the same for as long as the group finishes
     nothing."""
+    parked_owner: str = ""
+    """The owner of a parked stream; an empty text if none is parked."""
 
 
 class TopicStats(msgspec.Struct, frozen=True):

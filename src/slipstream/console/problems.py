@@ -49,6 +49,8 @@ class GroupSeen(msgspec.Struct, frozen=True, kw_only=True):
     """For how long it has had work, and finished nothing."""
     parked: int = 0
     """Consumers that get no messages until they settle one."""
+    parked_owner: str = ""
+    """The owner of one of them."""
     retrying: int = 0
     """Messages that wait for another attempt."""
     worst: RetryingMessage | None = None
@@ -286,6 +288,8 @@ def _of_a_group(seen: Seen, group: GroupSeen, limits: Thresholds) -> Iterator[We
         level = "warning" if group.lag else "notice"
         text = f"{group.named} is paused: {_waiting(group.lag)}" if group.lag else f"{group.named} is paused"
         yield group.lag, _problem(group, "paused", level, text, "resume it when the cause is fixed", "Resume…")
+    elif group.parked >= group.consumers > 0:
+        return  # nothing else can be done about its lag
     elif group.waiting and not group.consumers and group.still_ms >= limits.standing_ms:
         text = f"{group.named} has no consumer for {still}: {_waiting(group.waiting)}, {oldest}"
         detail = "start a worker of this group, or delete the group if it is no longer used"
@@ -314,10 +318,19 @@ def _of_parked_consumers(group: GroupSeen) -> Iterator[Weighed]:
     if not group.parked:
         return
     of = "its only consumer" if group.consumers == 1 else f"{group.parked} of {_count(group.consumers, 'consumer')}"
-    text = f"{group.named}: {of} {'is' if group.parked == 1 else 'are'} parked"
-    detail = (
-        "their leases ran out without one ack; they get no messages until they ack, extend or reconnect: restart them"
-    )
+    waiting = f", {_waiting(group.waiting)}" if group.waiting and group.parked >= group.consumers else ""
+    text = f"{group.named}: {of} {'is' if group.parked == 1 else 'are'} parked{waiting}"
+    if group.parked == 1:
+        detail = (
+            f"the leases of {group.parked_owner or 'the consumer'} ran out without one ack; it gets no messages until "
+            "it acks, extends or reconnects: restart it"
+        )
+    else:
+        named = f", {group.parked_owner} for one" if group.parked_owner else ""
+        detail = (
+            f"their leases ran out without one ack{named}; they get no messages until they ack, extend or reconnect: "
+            "restart them"
+        )
     level: Level = "error" if group.parked >= group.consumers else "warning"
     yield group.parked, _problem(group, "parked", level, text, detail, "Show consumers", group.parked)
 

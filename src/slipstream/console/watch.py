@@ -78,6 +78,7 @@ class Watch:
             paused=group.paused,
             oldest_ms=group.oldest_unfinished_age_ms,
             parked=group.parked,
+            parked_owner=group.parked_owner,
             retrying=group.retrying,
             worst=group.worst,
         )

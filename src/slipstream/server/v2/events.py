@@ -148,6 +148,7 @@ class Sampler:
             group.parked,
             worst_message(group),
             sum(progress.done for progress in group.progress),
+            next((each.owner for each in group.consumers if each.parked_ms is not None), "") if group.parked else "",
         )
 
 
