@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from slipstream.api import AttemptInfo
+from slipstream.cli.attempts import show_history
+from slipstream.cli.output import Output
 from tests.cli.commands import Commands
 from tests.server.v2.wire import V2
 
@@ -54,7 +57,16 @@ def test_its_attempts_are_rows_with_tracebacks_below(dead: Commands) -> None:
     shown = dead.said("dlq", "show", f"dlq.{dead.topic}/0/3")
     for words in ("ATTEMPT", "TOOK", "worker-1", "error 2", "attempt 1:", "  [line] 2"):
         assert words in shown
+    assert "left out" not in shown
     assert len(dead.json("dlq", "show", f"dlq.{dead.topic}/0/3")["history"]) == 2
+
+
+def test_attempts_that_are_not_kept_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    def attempt(number: int) -> AttemptInfo:
+        return AttemptInfo(number, None, 1, None, "w", "no")
+
+    show_history(Output(as_json=False), [attempt(number) for number in (1, 11, 12, 14)])
+    assert "\nattempts 2 to 10 were left out\nattempt 13 was left out\n" in capsys.readouterr().out
 
 
 def test_a_selection_is_counted_asked_about_and_sent_back_once(dead: Commands) -> None:
@@ -93,6 +105,10 @@ def test_single_ones_go_elsewhere(dead: Commands) -> None:
     dead.run("topic", "create", dead.topic + ".retry")
     place = f"dlq.{dead.topic}/0/1"
     redrive = ["dlq", "redrive", dead.topic, "-m", place, "--to", dead.topic + ".retry", "--yes"]
+    missing = ["-m", f"dlq.{dead.topic}/0/99"]
+    assert "99" in dead.run(*redrive, *missing, expect=3).stderr, "none is sent if one of them does not exist"
+    other = dead.run(*redrive, "-m", "dlq.other/0/1", expect=2).stderr
+    assert f"dlq.other/0/1 is not a dead letter of {dead.topic}" in other
     assert dead.json(*redrive)["redriven"] == 1
     assert [message["value"] for message in dead.lines("read", dead.topic + ".retry")] == ["b"]
 

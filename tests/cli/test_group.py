@@ -45,6 +45,15 @@ def test_a_group_is_paused_and_resumed(cli: Commands) -> None:
     assert values(cli) == ["a"]
 
 
+def test_a_retry_policy_is_set_and_shown_and_reset(cli: Commands) -> None:
+    cli.run("group", "seek", cli.topic, "g", "--earliest")
+    set_ = ["group", "set", cli.topic, "g"]
+    assert "\nretries: 1 attempt, at once\n" in cli.said(*set_, "--max-attempts", "1", "--backoff", "0ms")
+    assert "not both" in cli.run(*set_, "--max-attempts", "2", "--reset", expect=2).stderr
+    assert "or --reset" in cli.run(*set_, expect=2).stderr
+    assert "\nretries: as the topic\n" in cli.said(*set_, "--reset")
+
+
 def test_a_group_is_forgotten_only_if_somebody_says_so(cli: Commands) -> None:
     cli.run("group", "seek", cli.topic, "g", "--earliest")
     cli.run("group", "forget", cli.topic, "g", stdin="n\n", expect=1)

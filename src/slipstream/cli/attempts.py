@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
@@ -34,6 +35,11 @@ def show_history(output: Output, history: Sequence[AttemptInfo]) -> None:
             for each in history
         ],
     )
+    for before, after in itertools.pairwise(history):
+        first, last = before.number + 1, after.number - 1
+        if first <= last:
+            missing = f"attempt {first} was" if first == last else f"attempts {first} to {last} were"
+            output.say(f"{missing} left out")
     for each in history:
         if each.traceback:
             output.say(f"\nattempt {each.number}:")

@@ -171,6 +171,10 @@ def redrive(
     """
     from slipstream.api import Place  # noqa: PLC0415
 
+    for place in places:
+        if place.topic.removeprefix("dlq.") != topic.removeprefix("dlq."):
+            raise click.UsageError(f"{place.topic}/{place.partition}/{place.offset} is not a dead letter of {topic}")
+        client.dead_letter(place.topic, place.partition, place.offset)  # raises NotFound
     selection["messages"] = [Place(place.partition, place.offset) for place in places] or None
     found = client.redrive(topic, dry_run=True, **(selection | {"rate": None})).wait()
     if dry_run or not found.redriven:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import rich_click as click
 
 from slipstream.cli.complete import complete_group, complete_topic
-from slipstream.cli.output import EXIT_CODES, Output, speaks, warn_if
+from slipstream.cli.output import EXIT_CODES, Output, counted, speaks, warn_if
 from slipstream.cli.topic import show_groups
 from slipstream.cli.values import Duration, When, time_text
 from slipstream.durations import duration_text
@@ -78,7 +78,7 @@ def show(client: Client, output: Output, topic: str, name: str) -> None:
 
 
 def _retry_text(retry: RetryPolicyFields) -> str:
-    attempts = f"{retry.max_attempts} attempts" if retry.max_attempts else "no limit of attempts"
+    attempts = counted(retry.max_attempts, "attempt") if retry.max_attempts else "no limit of attempts"
     if not retry.backoff_ms:
         return f"{attempts}, at once"
     longest = f" doubling to {duration_text(retry.max_backoff_ms)}" if retry.max_backoff_ms else " doubling"
@@ -197,10 +197,14 @@ def set_(
     from slipstream.api import RetryPolicyFields  # noqa: PLC0415
 
     given = any(value is not None for value in (max_attempts, backoff, max_backoff))
-    if given == reset:
+    if given and reset:
+        raise click.UsageError("give --reset, or --max-attempts, --backoff or --max-backoff, not both")
+    if not given and not reset:
         raise click.UsageError("give --max-attempts, --backoff or --max-backoff, or --reset")
     retry = RetryPolicyFields(max_attempts=max_attempts, backoff_ms=backoff, max_backoff_ms=max_backoff)
-    _answer(output, client.set_group_retry(topic, name, None if reset else retry))
+    info = client.set_group_retry(topic, name, None if reset else retry)
+    _answer(output, info)
+    output.say(f"\nretries: {'as the topic' if info.retry is None else _retry_text(info.retry)}")
 
 
 def _answer(output: Output, info: GroupInfo) -> None:
