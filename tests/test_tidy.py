@@ -35,6 +35,7 @@ MAY_NOT_KNOW: dict[str, set[str]] = {
     "router": {"api", "store", "engine", "limits", "server", "settings", *ABOVE},
     "excerpt": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
     "durations": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
+    "plurals": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
     "variables": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
     "extras": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},
     "program_log": {"api", "record", "broker", "store", "engine", "router", "limits", "server", "settings", *ABOVE},

@@ -54,7 +54,7 @@ def test_configuration_is_changed_and_reset(cli: Commands) -> None:
 def test_deleting_asks_for_the_name_a_second_time(cli: Commands) -> None:
     cli.run("produce", cli.topic, "v")
     result = cli.run("topic", "delete", cli.topic, stdin="another\n", expect=2)
-    assert "1 messages" in result.stderr
+    assert "1 message and 0 groups" in result.stderr
     assert "nothing was deleted" in result.stderr
     cli.run("topic", "show", cli.topic)
     cli.run("topic", "delete", cli.topic, stdin=cli.topic + "\n")

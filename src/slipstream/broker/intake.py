@@ -30,6 +30,7 @@ from slipstream.broker.parts import Part
 from slipstream.broker.staged import StagedBatch
 from slipstream.broker.state import State
 from slipstream.broker.topic import DEAD_LETTER_PREFIX, Partition, Topic, TopicConfig, partition_of
+from slipstream.plurals import counted
 from slipstream.record import LogUnreadable, Record
 
 
@@ -456,9 +457,11 @@ class Intake:
         waiting = partition.count - partition.floor_count
         waiting_bytes = partition.bytes_total - partition.floor_bytes
         self.rejected["partition_buffer_full" if full else "partition_buffer_bytes_full"] += 1
+        waiting_text = (
+            f"{counted(waiting, 'message')} ({counted(waiting_bytes, 'byte')}) {'waits' if waiting == 1 else 'wait'}"
+        )
         raise Overloaded(
-            f"{topic.name}/{partition.number} is full: {waiting} messages ({waiting_bytes} bytes) wait for the "
-            "slowest group; retry later",
+            f"{topic.name}/{partition.number} is full: {waiting_text} for the slowest group; retry later",
             self.config.overload_retry_after_ms,
         )
 

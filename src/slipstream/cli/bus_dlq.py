@@ -13,8 +13,9 @@ import rich_click as click
 from rich.markup import escape
 
 from slipstream.cli.bus import on_a_bus
-from slipstream.cli.output import EXIT_CODES, Output, counted, payload_text, text_or_base64
+from slipstream.cli.output import EXIT_CODES, Output, payload_text, text_or_base64
 from slipstream.cli.values import PlaceName, PlaceOf, When, time_text
+from slipstream.plurals import counted
 
 if TYPE_CHECKING:
     from slipstream.bus import BusSettings, DeadLetter, DeadLetters, Selection

@@ -13,9 +13,10 @@ from rich.markup import escape
 from slipstream.cli.attempts import show_history
 from slipstream.cli.bus_dlq import dlq as of_the_bus
 from slipstream.cli.complete import complete_topic
-from slipstream.cli.output import EXIT_CODES, INTERRUPTED, Output, counted, payload_text, speaks
+from slipstream.cli.output import EXIT_CODES, INTERRUPTED, Output, payload_text, speaks
 from slipstream.cli.progress import bar
 from slipstream.cli.values import PlaceName, PlaceOf, When, time_text
+from slipstream.plurals import counted
 
 if TYPE_CHECKING:
     from slipstream.api import DeadLetterItem, RedriveStatus

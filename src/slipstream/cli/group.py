@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Literal
 import rich_click as click
 
 from slipstream.cli.complete import complete_group, complete_topic
-from slipstream.cli.output import EXIT_CODES, Output, counted, speaks, warn_if
+from slipstream.cli.output import EXIT_CODES, Output, speaks, warn_if
 from slipstream.cli.topic import show_groups
 from slipstream.cli.values import Duration, When, time_text
 from slipstream.durations import duration_text
+from slipstream.plurals import counted
 
 if TYPE_CHECKING:
     from slipstream.api import GroupInfo, RetryPolicyFields
@@ -223,7 +224,7 @@ def forget(client: Client, output: Output, topic: str, name: str, yes: bool) -> 
     """Forget a group and its progress. It then holds back neither producers nor retention."""
     info = client.group(topic, name)
     if not yes:
-        question = f"Forget {name}, which has {info.lag:,} messages of {topic} left to do?"
+        question = f"Forget {name}, which has {counted(info.lag, 'message')} of {topic} left to do?"
         click.confirm(question, abort=True, err=True)
     client.forget_group(topic, name)
     if output.as_json:

@@ -10,8 +10,9 @@ import msgspec
 import rich_click as click
 
 from slipstream.cli.attempts import show_history
-from slipstream.cli.output import EXIT_CODES, NOT_ALL_DONE, Output, counted, speaks
+from slipstream.cli.output import EXIT_CODES, NOT_ALL_DONE, Output, speaks
 from slipstream.cli.values import Duration, PlaceName, PlaceOf, time_text
+from slipstream.plurals import counted
 
 if TYPE_CHECKING:
     from slipstream.api import Failure, OperationResponse, Place

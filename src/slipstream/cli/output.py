@@ -153,11 +153,6 @@ def payload_text(payload: bytes) -> str:
     return one_line(text)
 
 
-def counted(count: int, noun: str) -> str:
-    """`1 message`, `2,000 messages`."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
-
-
 def one_line(text: str) -> str:
     """Names come from anywhere, and what a terminal takes for an order must not reach it."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

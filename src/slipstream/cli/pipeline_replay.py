@@ -9,12 +9,13 @@ import rich_click as click
 from rich.markup import escape
 
 from slipstream.cli.complete import complete_table, complete_topic
-from slipstream.cli.output import EXIT_CODES, INTERRUPTED, RETRY_FOR_MS, Output, answering, client_advice, counted
+from slipstream.cli.output import EXIT_CODES, INTERRUPTED, RETRY_FOR_MS, Output, answering, client_advice
 from slipstream.cli.pipeline_run import stopping
 from slipstream.cli.progress import bar
 from slipstream.cli.replay_asking import agreed, need_answer, note_spark, replay_settings, show_sample
 from slipstream.cli.spark_options import spark_options
 from slipstream.cli.table_folder import exit_code
+from slipstream.plurals import counted
 
 if TYPE_CHECKING:
     from slipstream.client import Client

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 from rich.markup import escape
 
-from slipstream.cli.output import EXIT_CODES, INTERRUPTED, Output, answering, counted
+from slipstream.cli.output import EXIT_CODES, INTERRUPTED, Output, answering
 from slipstream.cli.progress import bar
 from slipstream.cli.replay_asking import agreed, need_answer, note_spark, replay_settings, show_sample
 from slipstream.cli.slip_store import exit_code as slip_exit_code
@@ -19,6 +19,7 @@ from slipstream.cli.slip_store import slip_settings
 from slipstream.cli.spark_options import spark_options
 from slipstream.cli.table_folder import exit_code
 from slipstream.cli.values import When
+from slipstream.plurals import counted
 
 if TYPE_CHECKING:
     from slipstream.pipeline.replay.asked import SlipsAsked

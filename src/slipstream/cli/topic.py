@@ -11,6 +11,7 @@ from slipstream.cli.complete import complete_topic
 from slipstream.cli.output import EXIT_CODES, Output, speaks, warn_if
 from slipstream.cli.values import Duration, Size, size_text, time_text
 from slipstream.durations import duration_text
+from slipstream.plurals import counted
 
 if TYPE_CHECKING:
     from slipstream.api import GroupInfo, TopicConfigFields, TopicInfo
@@ -73,10 +74,10 @@ def create(client: Client, output: Output, name: str, partitions: int, **given: 
     if output.as_json:
         output.json(answer)
     elif answer.created:
-        output.say(f"created {name} with {partitions} partition{'s' if partitions > 1 else ''}")
+        output.say(f"created {name} with {counted(partitions, 'partition')}")
     else:
-        there = len(answer.topic.partitions)
-        output.say(f"{name} exists already, with {there} partition{'s' if there > 1 else ''}, and was left as it is")
+        there = counted(len(answer.topic.partitions), "partition")
+        output.say(f"{name} exists already, with {there}, and was left as it is")
 
 
 @topic.command("list", epilog=EXIT_CODES)
@@ -165,7 +166,7 @@ def _state(group: GroupInfo) -> str:
         return "stands still: its log cannot be read"
     if group.paused:
         return "paused"
-    return f"{group.parked} of {group.consumers} consumers parked" if group.parked else ""
+    return f"{group.parked} of {counted(group.consumers, 'consumer')} parked" if group.parked else ""
 
 
 def _config_rows(info: TopicInfo) -> list[tuple[str, str, str]]:
@@ -203,7 +204,7 @@ def change(
         output.json(info)
     else:
         if partitions is not None:
-            output.say(f"{name} has {len(info.partitions)} partitions\n")
+            output.say(f"{name} has {counted(len(info.partitions), 'partition')}\n")
         output.table(["CONFIGURATION", "", ""], _config_rows(info))
 
 
@@ -219,7 +220,8 @@ def delete(client: Client, output: Output, name: str, confirm: str | None) -> No
     info = client.topic(name)
     messages = sum(partition.messages for partition in info.partitions)
     if confirm is None:
-        output.note(f"This deletes {messages:,} messages and {len(info.groups)} groups of [bold]{name}[/] for good.")
+        lost = f"{counted(messages, 'message')} and {counted(len(info.groups), 'group')}"
+        output.note(f"This deletes {lost} of [bold]{name}[/] for good.")
         confirm = click.prompt("Type the name once more to delete it", err=True)
     if confirm != name:
         raise click.UsageError(f"{confirm!r} is not {name!r}: nothing was deleted")

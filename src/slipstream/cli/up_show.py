@@ -20,8 +20,9 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from slipstream.cli.output import WIDE, counted, one_line
+from slipstream.cli.output import WIDE, one_line
 from slipstream.cli.unblocked import unblocked
+from slipstream.plurals import counted
 from slipstream.up.part import Part, PartStatus, State
 
 COLOURS = ("cyan", "green", "magenta", "blue", "bright_cyan", "bright_magenta", "bright_blue")

@@ -18,6 +18,7 @@ from slipstream import listening
 from slipstream.broker import BrokerConfig
 from slipstream.engine import Condition, Engine, EngineConfig, Redrives
 from slipstream.limits import Limits
+from slipstream.plurals import counted
 from slipstream.router import RouterHook, load_router
 from slipstream.server.app import Console, allowed_methods, create_app
 from slipstream.server.connection import Connection
@@ -116,7 +117,8 @@ class Server(uvicorn.Server):
             self._console.stop()
 
     def _stop_by_signal(self, number: int) -> None:
-        log.info("stopping: answering what is under way on %d connections", len(self.server_state.connections))
+        connections = counted(len(self.server_state.connections), "connection")
+        log.info("stopping: answering what is under way on %s", connections)
         self._end_streams()
         self.handle_exit(number, None)
 

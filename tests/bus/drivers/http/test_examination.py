@@ -54,7 +54,7 @@ async def test_dead_letters_and_groups_are_told_of_the_topics_with_the_prefix_on
     told = {(finding.verdict, finding.what): finding.text for finding in found}
     assert told["ok", "group refusing"] == "has all of doc.orders"
     assert "1 in doc.orders.DLQ; look at them with: slipstream read doc.orders.DLQ" in told["warning", "dead letters"]
-    assert told["warning", "group slow"].startswith("is paused: 1 messages of doc.waiting are not finished")
+    assert told["warning", "group slow"].startswith("is paused: 1 message of doc.waiting not finished")
     assert "3 that start with doc." in told["ok", "topics"]
     elsewhere = await findings(shared_site.server.base, prefix="doc.elsewhere.", ensure=False)
     assert [finding.verdict for finding in elsewhere] == ["ok", "ok", "warning"]

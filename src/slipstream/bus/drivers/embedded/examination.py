@@ -13,6 +13,7 @@ from slipstream.bus.drivers.embedded.broker import MEMORY, DirectoryBusy
 from slipstream.bus.errors import BusUnavailable
 from slipstream.bus.names import DEAD_LETTER_SUFFIX
 from slipstream.bus.settings import BusSettings
+from slipstream.plurals import counted
 from slipstream.store.lock import holder_address
 
 if TYPE_CHECKING:
@@ -43,13 +44,13 @@ async def examination(driver: EmbeddedDriver, settings: BusSettings, prefix: str
         yield Finding("ok", "directory", f"{directory} is free, and could be opened")
         topics = driver.native.broker.state.topics
         matching = [topic for name, topic in sorted(topics.items()) if name.startswith(prefix)]
-        yield Finding("ok", "topics", f"{len(matching)}, with {sum(map(_kept, matching)):,} messages")
+        yield Finding("ok", "topics", f"{len(matching)}, with {counted(sum(map(_kept, matching)), 'message')}")
         for topic in matching:
             if topic.name.endswith(DEAD_LETTER_SUFFIX) and _kept(topic):
                 yield Finding("warning", "dead letters", f"{_kept(topic):,} in {topic.name}")
             for group in topic.groups.values():
                 lag = sum(progress.lag for progress in group.progress)
-                unfinished = f"{lag:,} messages of {topic.name} are not finished"
+                unfinished = f"{counted(lag, 'message')} of {topic.name} not finished"
                 yield Finding("ok", f"group {group.name}", unfinished if lag else f"has all of {topic.name}")
     finally:
         await driver.close()

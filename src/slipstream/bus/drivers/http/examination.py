@@ -16,6 +16,7 @@ from slipstream.bus.names import DEAD_LETTER_SUFFIX
 from slipstream.client.async_client import AsyncClient
 from slipstream.client.errors import NotFound, SlipstreamError
 from slipstream.client.retry import Repeat
+from slipstream.plurals import counted
 
 SILENT_MS = 10_000
 """A group that has something to do asks every second: one that has not for so long has nobody at work."""
@@ -80,7 +81,7 @@ def _topics(topics: list[TopicSummary], prefix: str, *, ensure: bool) -> Finding
     named = f" that start with {prefix}" if prefix else ""
     if topics:
         messages = sum(topic.messages for topic in topics)
-        return Finding("ok", "topics", f"{len(topics)}{named}, with {messages:,} messages")
+        return Finding("ok", "topics", f"{len(topics)}{named}, with {counted(messages, 'message')}")
     if ensure:
         return Finding("ok", "topics", f"none{named} yet: they are made when they are first used")
     return Finding("warning", "topics", f"none{named}, and BUS_ENSURE=false: create them before they are used")
@@ -96,7 +97,7 @@ async def _groups(client: AsyncClient, topic: TopicSummary) -> list[GroupInfo]:
 def _group(group: GroupInfo) -> Finding:
     what = f"group {group.group}"
     unreadable = next((each.unreadable for each in group.partitions if each.unreadable), "")
-    behind = f"{group.lag:,} messages of {group.topic} are not finished"
+    behind = f"{counted(group.lag, 'message')} of {group.topic} not finished"
     if unreadable:
         return Finding("problem", what, f"stands still in {group.topic}: {unreadable}; run slipstream doctor there")
     if group.paused:

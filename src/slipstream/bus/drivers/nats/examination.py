@@ -15,6 +15,7 @@ from slipstream.bus.drivers.nats.errors import FAILURES
 from slipstream.bus.errors import BusError
 from slipstream.bus.names import DEAD_LETTER_SUFFIX
 from slipstream.bus.settings import BusSettings
+from slipstream.plurals import counted
 
 
 async def examine(settings: BusSettings, prefix: str) -> AsyncIterator[Finding]:
@@ -67,14 +68,14 @@ async def _jetstream(js: JetStreamContext, prefix: str) -> AsyncIterator[Finding
     except APIError as error:
         yield Finding("warning", "JetStream", f"this account may not ask about itself: {error.description}")
         return
-    used = f"{account.streams} streams, {account.consumers} consumers, {account.storage} bytes stored"
-    yield Finding("ok", "JetStream", used)
+    held = f"{counted(account.streams, 'stream')}, {counted(account.consumers, 'consumer')}"
+    yield Finding("ok", "JetStream", f"{held}, {counted(account.storage, 'byte')} stored")
     streams = [info for info in await _streams(js) if _is_ours(info, prefix)]
     if not streams:
         yield Finding("ok", "streams", f"none yet for topics that start with {prefix!r}" if prefix else "none yet")
     for info in streams:
         name, subjects, kept = info.config.name or "", info.config.subjects or [], info.state.messages
-        held = f"{kept:,} messages, {info.state.bytes:,} bytes"
+        held = f"{counted(kept, 'message')}, {counted(info.state.bytes, 'byte')}"
         yield Finding("ok", f"stream {name}", f"{held}; subjects: {', '.join(subjects)}")
         if kept and all(subject.endswith(DEAD_LETTER_SUFFIX) for subject in subjects):
             topics = " ".join(subject.removeprefix(prefix) for subject in subjects)

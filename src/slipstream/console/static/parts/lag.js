@@ -36,7 +36,7 @@ export function stateOf({ paused, lag, in_flight: flight, delayed = 0, consumers
   if (lag === delayed) return ["", "waits until due"];
   if (parked && parked === consumers) return ["bad", "all consumers parked"];
   if (!consumers && !flight) return oldest > STILL_MS ? ["bad", `nobody works, ${span(oldest)}`] : ["warn", "nobody works"];
-  if (parked) return ["warn", `${parked} of ${consumers} consumers parked`];
+  if (parked) return ["warn", `${parked} of ${plural(consumers, "consumer")} parked`];
   if (still) return ["bad", `stands still, ${span(still)}`];
   return ["good", "working"];
 }
