@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import socket
 import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
@@ -21,7 +22,7 @@ from slipstream.api import GroupStats, Stats, TopicStats
 from slipstream.api.keys import KeyPlace
 from slipstream.api.server import ServerCondition
 from slipstream.console.sources import LogRecord, TopicLog
-from tests.program import Program
+from tests.program import PATIENCE_S, Program
 
 OURS = ("SLIPSTREAM_", "MESSAGE_BUS_", "BUS_", "NATS_", "JOBS_", "SLIP_", "PIPELINE_", "CONSOLE_")
 
@@ -155,7 +156,19 @@ class ConsoleProcess(Program):
         command = [sys.executable, "-m", "slipstream", "console", "--port", "0", *arguments]
         super().__init__(command, {**kept, "NO_COLOR": "1", **variables}, folder)
         self.client = httpx.Client(timeout=30, verify=False)
-        self.base = self.wait_for(r"(?:the console is at|listening on) (http://.*?)/?$")[1]
+        if "SLIPSTREAM_PARTS" in variables:  # below `slipstream up`: the address is the broker's, and not logged
+            self.base = f"http://127.0.0.1:{arguments[-1]}"
+            self._until_it_listens(int(arguments[-1]))
+        else:
+            self.base = self.wait_for(r"the console is at (http://.*?)/?$")[1]
+
+    def _until_it_listens(self, port: int) -> None:
+        until = time.monotonic() + PATIENCE_S
+        while self.process.poll() is None and time.monotonic() < until:
+            with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+                return
+            time.sleep(0.02)
+        raise AssertionError(f"it does not listen: {self.said}")
 
     def get(self, path: str, **how: Any) -> httpx.Response:
         return self.client.get(self.base + path, **how)

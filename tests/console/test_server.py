@@ -124,10 +124,12 @@ def test_parts_are_those_of_the_file(tmp_path: Path) -> None:
     part = {"name": "jobs", "state": "crashed", "restarts": 1, "since_ms": 1, "reason": "exit code 5", "log": []}
     path.write_text(json.dumps({"parts": [part], "pid": os.getpid(), "time_ms": 1}))
     environment = {"SLIPSTREAM_URL": f"http://127.0.0.1:{free_port()}", "SLIPSTREAM_PARTS": str(path)}
-    with locked(tmp_path, patience_s=0, wait=lambda: None), console(tmp_path, **environment) as started:
+    port = ("--port", str(free_port()))
+    with locked(tmp_path, patience_s=0, wait=lambda: None), console(tmp_path, *port, **environment) as started:
         assert started.get("/v2/parts").json()["parts"][0]["reason"] == "exit code 5"
         texts = [problem["text"] for problem in started.overview()["problems"]]
         assert "part jobs has crashed, and was restarted once before" in texts
+        assert port[1] not in started.said, "people use the address of the broker"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

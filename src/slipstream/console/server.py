@@ -60,7 +60,9 @@ async def serve(console: Console, listener: socket.socket) -> None:
 
 
 def listen(host: str, port: int, *, announce: bool = True) -> socket.socket:
-    """Open the port. `announce` logs the address of the page: beside `slipstream up`, people use the broker's.
+    """Open the port. `announce` logs the address of the page.
+
+    Below `slipstream up` the page is at the broker's address, and the one of this process is not announced.
 
     Raises InvalidConsole."""
     try:
@@ -72,5 +74,5 @@ def listen(host: str, port: int, *, announce: bool = True) -> socket.socket:
     if announce:
         log.info("the console is at %s/", listening.url_of(listener))
     else:
-        log.info("listening on %s", listening.url_of(listener))
+        log.debug("listening on %s", listening.url_of(listener))
     return listener
