@@ -244,7 +244,9 @@ def test_what_is_not_http_is_400_and_the_end_of_the_connection(hardened: ServerP
 
 
 def test_a_star_is_no_path(hardened: ServerProcess) -> None:
-    assert statuses(hardened.raw(request("OPTIONS", "*") + LAST, finish=False)) == [404, 200]
+    received = hardened.raw(request("OPTIONS", "*") + LAST, finish=False)
+    assert statuses(received) == [404, 200]
+    assert b"the request target '*' is not a path; use /v1/* endpoints" in received
 
 
 def test_the_body_of_an_offer_to_upgrade_is_not_taken_for_a_request(hardened: ServerProcess, topic: str) -> None:

@@ -136,7 +136,7 @@ def _console_routes(console: Console) -> list[Route]:
 
 
 async def _not_found(request: Request, _: Exception) -> Response:
-    return _error(404, "NOT_FOUND", not_found(request.url.path))
+    return _error(404, "NOT_FOUND", not_found(request.scope["path"]))
 
 
 async def _method_not_allowed(request: Request, error: Exception) -> Response:

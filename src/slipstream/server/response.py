@@ -66,7 +66,8 @@ def render_error(status: int, code: str, message: str, headers: bytes = b"") -> 
 
 def not_found(path: str) -> str:
     """Return the message of a 404."""
-    return f"there is nothing at {path}; use /v1/* endpoints, or /v2/*: /v2/openapi.json lists them"
+    nothing = f"there is nothing at {path}" if path.startswith("/") else f"the request target {path!r} is not a path"
+    return f"{nothing}; use /v1/* endpoints, or /v2/*: /v2/openapi.json lists them"
 
 
 def retry_after_s(error: BrokerError) -> int:
