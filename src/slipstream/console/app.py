@@ -119,7 +119,8 @@ def _application(sources: Sources, feed: Feed) -> ASGIApp:
             routes += [Route(path, _Unavailable(words)) for path in paths]
     routes += static_routes()
     if sources.rest is not None:
-        routes += [_Rest(path, sources.rest, tuple(routes)) for path in ("/v1/{rest:path}", "/v2/{rest:path}")]
+        own = tuple(routes) if isinstance(sources.rest, Forwarder) else ()
+        routes += [_Rest(path, sources.rest, own) for path in ("/v1/{rest:path}", "/v2/{rest:path}")]
     return _starlette(routes)
 
 
