@@ -33,7 +33,7 @@ demo: setup ## what it does, in a minute; beside make run, or alone
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: setup test-servers browser ## all tests: ten minutes on two cores
+test: setup test-servers browser ## all tests: eight minutes on two cores
 	-$(BIN)/slipstream pipeline prepare # Spark starts sooner with it
 	$(BIN)/pytest $(ARGS)
 
