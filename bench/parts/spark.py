@@ -11,7 +11,7 @@ from bench.steps import CORES, MESSAGES, measure_steps
 
 
 def measure_spark(run: Run) -> list[Row]:
-    """What executors do for the bus, next to what does it without them."""
+    """Measure steps and downloads on executors of Spark, next to the ordinary worker."""
     scratch, rounds = run.scratch, run.rounds
     console.print("[dim]a step on Spark[/]")
     step_rate = statistics.median(measure_steps(scratch, rounds))

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from slipstream.api.events import RetryingMessage
 from slipstream.api.overview import Acknowledgement, Part, Problem
+from slipstream.api.server import ServerCondition
 from slipstream.broker.delivery import ACK_TIMEOUT
 from slipstream.console.attention import Attention
 from slipstream.console.problems import (
@@ -52,6 +53,20 @@ def test_nothing_wrong_is_nothing_to_say() -> None:
     busy = group(lag=40, in_flight=40, consumers=2, oldest_ms=900)
     running = Part(name="broker", state="running", since_ms=NOW_MS - 1_000)
     assert told(groups=(busy, group()), parts=(running,)) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"away": "connection refused", "away_ms": MINUTE_MS},
+        {"conditions": (ServerCondition(kind="router", level="warning", text="router r is paused", detail="timeout"),)},
+    ],
+)
+def test_what_is_wrong_with_the_broker_leads_to_its_log_where_there_is_one(wrong: dict[str, Any]) -> None:
+    running = Part(name="broker", state="running", since_ms=NOW_MS - 1_000)
+    problem = only(parts=(running,), **wrong)
+    assert (problem.link, problem.action) == ("#/?part=broker", "Show log")
+    assert only(**wrong).action == "", "without slipstream up there is none to show"
 
 
 # Groups

@@ -47,7 +47,7 @@ class BusDeadLetterList(msgspec.Struct, frozen=True):
 
 
 class BusRedriveRequest(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Where a dead letter is sent."""
+    """The topic that a dead letter is sent to."""
 
     to: str = ""
     """A topic; absent: the one it died in."""

@@ -41,8 +41,8 @@ BLAMED_MAX = 16
 """Streams that a message remembers to have been blamed for."""
 
 _DELIVERED, _NOTHING, _NO_CONSUMER = range(3)
-"""What came of looking for one message to deliver in a partition. After `_NOTHING` an ack, a timer or a new message
-brings the partition back. Plain numbers, because every delivery asks."""
+"""Results of the search for one message to deliver in a partition. After `_NOTHING` an ack, a timer or a new message
+brings the partition back. Plain numbers, because every delivery compares them."""
 
 
 class Dispatcher:

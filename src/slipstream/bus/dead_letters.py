@@ -47,7 +47,7 @@ class Handled(msgspec.Struct, frozen=True):
 
 
 class Place(NamedTuple):
-    """Where a dead letter lies."""
+    """The place of a dead letter in its topic."""
 
     topic: str
     partition: int
@@ -55,7 +55,7 @@ class Place(NamedTuple):
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that was given up, where it lies, and why."""
+    """A message that was given up, with its place and the reason."""
 
     topic: str
     """The dead-letter topic."""

@@ -213,11 +213,18 @@ Weighed = tuple[float, Problem]
 
 _FIRST = float("inf")
 
+BROKER_PART = "broker"
+"""Name of the broker among the parts of `slipstream up`."""
+
 
 def _of_the_broker(seen: Seen) -> Iterator[Weighed]:
+    # Only `slipstream up` keeps the log of the broker where the console can show it.
+    has_log = any(part.name == BROKER_PART for part in seen.parts)
+    log = (f"#/?part={BROKER_PART}", "Show log") if has_log else ("#/", "")
     if seen.away:
         text = f"the broker has not answered for {about_text(seen.away_ms)}: what is shown is from before"
-        yield _FIRST, Problem(level="error", text=text, detail=seen.away, link="#/", key="broker away")
+        link, action = log
+        yield _FIRST, Problem(level="error", text=text, detail=seen.away, link=link, action=action, key="broker away")
     if seen.trouble:
         text = "the broker takes no messages"
         yield (
@@ -228,7 +235,7 @@ def _of_the_broker(seen: Seen) -> Iterator[Weighed]:
         )
     for condition in seen.conditions:
         # For want of room: delete topics, or shorten their retention.
-        link, action = ("#/topics", "Show topics") if condition.kind == "disk" else ("#/", "")
+        link, action = ("#/topics", "Show topics") if condition.kind == "disk" else log
         yield (
             _FIRST,
             Problem(

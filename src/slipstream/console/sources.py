@@ -27,7 +27,7 @@ class Away(Exception):
 
 
 class TopicLog(msgspec.Struct, frozen=True):
-    """Where the log of a topic begins."""
+    """The beginning of the log of a topic."""
 
     created_ms: int
     first_offsets: tuple[int, ...]

@@ -68,8 +68,10 @@ class Follower:
             pause_s = min(pause_s * 2, PAUSE_S_MAX)
 
     async def _start(self) -> int:
-        """Return the position if the message before it is there, or was removed for its age. A stream that ends before
-        it was made anew, and nothing of it was read."""
+        """Return the offset to read from: the one noted, or 0 where the stream ends before it.
+
+        Such a stream was deleted and created again, and nothing of it was read.
+        """
         position = self._position()
         if not position:
             return 0

@@ -26,7 +26,7 @@ class Waiter:
         self.future = future
         self.lane = lane
         self.is_begun = is_begun
-        """It has had a turn before: it may have a part of its file, which is lost when it is sent away."""
+        """True if the task has had a turn before. Part of its file may be here, and be lost if it is sent away."""
         self.is_queued = False
 
 

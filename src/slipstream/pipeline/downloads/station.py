@@ -20,8 +20,9 @@ from pyspark import TaskContext
 from slipstream.bus import BusError, open_bus
 from slipstream.jobs.burials import Burials
 from slipstream.jobs.download.fetch import Fetcher
+from slipstream.jobs.errors import MalformedMessage
 from slipstream.jobs.handed import Handed
-from slipstream.jobs.messages import DownloadTask
+from slipstream.jobs.messages import DownloadTask, decode
 from slipstream.jobs.plan import Planner
 from slipstream.jobs.storage import Storages
 from slipstream.jobs.streams import streams
@@ -191,11 +192,11 @@ def host_of(task: Handed) -> str:
 
 
 def job_and_host_of(task: Handed) -> tuple[str, str]:
-    """Return the job of a task, and the host whose turn it needs first; "" for both of what is no task, which needs
-    none."""
+    """Return the job of a task and the host whose turn it needs first; two empty texts for data that is no task, which
+    the runner reports."""
     try:
-        found = DownloadTask.FromString(task.data)
-    except Exception:  # noqa: BLE001 - protobuf's own; the runner reports what is wrong with it
+        found = decode(DownloadTask, task.data)
+    except MalformedMessage:
         return "", ""
     return found.job_id, host_named(found.url)
 
